@@ -1,0 +1,1 @@
+"""rlrun: launches reinforcement-learning training runs on GPU nodes. See README.md."""

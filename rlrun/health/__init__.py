@@ -1,0 +1,1 @@
+"""What a log says: its tail in bytes, its metrics in numbers."""
