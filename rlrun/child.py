@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import time
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .values import Outcome
 
@@ -72,7 +72,7 @@ def run(argv: Sequence[str], timeout_seconds: float, *, cwd: Optional[str] = Non
 
 
 def _collect(popen: "subprocess.Popen[bytes]", deadline: float, limit: int) -> Tuple[str, bytes, bytes, bool]:
-    pipes = {pipe.fileno(): [] for pipe in (popen.stdout, popen.stderr) if pipe}  # type: Dict[int, list]
+    pipes = {pipe.fileno(): [] for pipe in (popen.stdout, popen.stderr) if pipe}  # type: Dict[int, List[bytes]]
     order = list(pipes)
     still_open = set(pipes)
     size = 0
@@ -129,7 +129,7 @@ def _kill_group(pgid: int) -> None:
         pass
 
 
-def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: int) -> Tuple[int, int]:
+def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: int, executable: str) -> Tuple[int, int]:
     """Starts a program in a session of its own, stdin from nowhere, output to `log_fd`, and nothing else inherited.
 
     Returns (pid, 0), or (-1, errno) where it could not start. Every signal gets its default disposition: bash can not
@@ -157,7 +157,7 @@ def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: in
                     pass
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.chdir(cwd)
-            os.execve(argv[0], list(argv), env)
+            os.execve(executable, list(argv), env)
         except OSError as error:
             os.write(tell, str(error.errno or 0).encode())
         finally:

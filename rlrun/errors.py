@@ -1,4 +1,5 @@
 """The one exception that an operator sees, and the exit codes of the design. Caught once, in cli."""
+from typing import Any, Dict
 
 OK = 0
 BLOCKED = 1
@@ -14,7 +15,7 @@ INTERRUPTED = 130
 class OperatorError(Exception):
     """What an operator can act on: what is wrong, what to do next, and the exit code (see the constants above).
 
-    `reason` is the stable word for `--json` (a check name where one applies).
+    `reason` is the stable word for `--json` (a check name where one applies); `shape` holds more keys for it.
     """
 
     def __init__(self, message, hint="", code=USAGE, reason=""):
@@ -24,3 +25,4 @@ class OperatorError(Exception):
         self.hint = hint
         self.code = code
         self.reason = reason or "error"
+        self.shape = {}  # type: Dict[str, Any]

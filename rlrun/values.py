@@ -31,7 +31,7 @@ class Process(NamedTuple):
 class Gpu(NamedTuple):
     """One GPU as nvidia-smi shows it; None is what it could not tell."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     uuid: str
     bus_id: str
     name: str
@@ -176,6 +176,7 @@ class SweepRule(NamedTuple):
     process_patterns: Tuple[str, ...]  # regular expressions, searched in the command line joined by spaces
     path_globs: Tuple[str, ...]
     words: str  # the rule, for people
+    spares_runner: bool  # the runner itself is exempt, whatever its command line contains
 
 
 class Topology(NamedTuple):
@@ -222,6 +223,9 @@ class Plan(NamedTuple):
     ports: Tuple[Port, ...]
     modules: Tuple[str, ...]  # that the runner's Python must find
     soft_modules: Tuple[str, ...]  # that it should find
+    venv: str  # the virtual environment that the config names
+    ray_dir: str  # where Ray keeps its sessions; empty where the launch starts no Ray
+    shm_bytes: int  # of shared memory that the launch asks for
     sweep: SweepRule
     write_dirs: Tuple[str, ...]  # where the launch will write
     prints_secrets: bool  # into the launch log

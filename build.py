@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Builds dist/rlrun.pyz, the one file that ships: the same bytes from the same commit, on any Python from 3.8.
+
+Takes from the checkout what git tracks or would track; runs nothing but git. `python3 build.py [TARGET]`.
+"""
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from typing import Dict, List, Optional
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+SHEBANG = b"#!/usr/bin/env python3\n"
+DEMO_SOURCE = "tests/checkouts/lego/"
+DEMO_TARGET = "rlrun/demo_checkout/"
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)
+FIXED_MODE = stat.S_IFREG | 0o644
+UNIX = 3
+ZIP_VERSION = 20
+
+
+def run_git(*arguments: str) -> Optional[bytes]:
+    """Takes arguments of git; gives what it printed, or None where it failed or is absent."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # say, in a hook
+    try:
+        done = subprocess.run(["git", "--no-optional-locks", "-C", ROOT, *arguments], env=environ,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def is_repository() -> bool:
+    """Whether this folder is the top of a git checkout; a source archive unpacked inside another one is not."""
+    top = run_git("rev-parse", "--show-toplevel")
+    return top is not None and os.path.realpath(os.fsdecode(top.rstrip(b"\n"))) == os.path.realpath(ROOT)
+
+
+def list_sources(*folders: str) -> List[str]:
+    """Takes folders of the checkout; gives the sorted relative paths of their files, without what git ignores."""
+    found = None
+    if is_repository():
+        found = run_git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *folders)
+    if found is not None:
+        paths = {os.fsdecode(path) for path in found.split(b"\0") if path}
+    else:
+        paths = set()
+        for folder in folders:
+            for where, names, files in os.walk(os.path.join(ROOT, folder)):
+                names[:] = [name for name in names if name != "__pycache__"]
+                paths.update(os.path.relpath(os.path.join(where, name), ROOT) for name in files)
+    return sorted(path for path in paths if os.path.isfile(os.path.join(ROOT, path)))
+
+
+def read_commit() -> str:
+    """The commit that this is built from, `+dirty` where tracked files differ from it or shipped ones are not in it."""
+    given = os.environ.get("SOURCE_COMMIT")
+    if given:
+        return given
+    head = run_git("rev-parse", "HEAD") if is_repository() else None
+    if head is None:
+        return "unknown"
+    changed = run_git("status", "--porcelain", "--untracked-files=no")
+    added = run_git("ls-files", "--others", "--exclude-standard", "--", "rlrun", DEMO_SOURCE)
+    return head.decode("ascii").strip() + ("+dirty" if changed or added else "")
+
+
+def read_source(path: str) -> bytes:
+    """The bytes of a file of the checkout."""
+    with open(os.path.join(ROOT, path), "rb") as source:
+        return source.read()
+
+
+def collect_entries() -> Dict[str, bytes]:
+    """All that goes into the archive, by name."""
+    entries = {path: read_source(path) for path in list_sources("rlrun") if path.endswith((".py", ".txt"))}
+    entries["__main__.py"] = entries["rlrun/__main__.py"]
+    index = []
+    for path in list_sources(DEMO_SOURCE):
+        name = path[len(DEMO_SOURCE):]
+        is_program = os.stat(os.path.join(ROOT, path)).st_mode & stat.S_IXUSR
+        index.append("%s %s\n" % ("755" if is_program else "644", name))
+        entries[DEMO_TARGET + name] = read_source(path)
+    entries[DEMO_TARGET + "INDEX"] = "".join(index).encode("utf-8")
+    entries["rlrun/BUILD"] = read_commit().encode("utf-8") + b"\n"
+    return entries
+
+
+def write_archive(target: str, entries: Dict[str, bytes]) -> None:
+    """Writes the archive; nothing in it depends on when, where and by whom. Stored: zlib's output differs by its build."""
+    with open(target, "wb") as out:
+        out.write(SHEBANG)
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+            for name in sorted(entries):
+                info = zipfile.ZipInfo(name, FIXED_DATE)
+                info.create_system = UNIX
+                info.create_version = info.extract_version = ZIP_VERSION
+                info.external_attr = FIXED_MODE << 16
+                archive.writestr(info, entries[name])
+    os.chmod(target, 0o755)
+
+
+def main() -> int:
+    """Builds, and prints path, size and sha256."""
+    target = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(ROOT, "dist", "rlrun.pyz")
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    # A running rlrun.pyz must go on reading the old file, so the new one takes its place whole.
+    temporary = "%s.%d.new" % (target, os.getpid())
+    try:
+        write_archive(temporary, collect_entries())
+        os.replace(temporary, target)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+    with open(target, "rb") as built:
+        content = built.read()
+    print("%s  %d bytes  sha256 %s" % (target, len(content), hashlib.sha256(content).hexdigest()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The command line: one table of commands, the only reader of argv, the one place where errors become exit codes."""
+import signal
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from . import errors
+
+EXIT_CODES = (
+    (0, "launched; safe; healthy; the listing was made"),
+    (1, "blocked: the verdict is NO, a run is in flight, a gate failed"),
+    (2, "the command line: unknown option, config absent or ambiguous"),
+    (3, "not confirmed: answered no, no answer possible, or the plan is not the one that was confirmed"),
+    (4, "launched, and the run ended or said nothing within the first minute"),
+    (5, "this machine: no checkout, no runner, no permission, disk full"),
+    (6, "not reached in time"),
+    (70, "a bug in rlrun: one line, and the path of a report to send"),
+    (130, "interrupted before the launch"),
+)
+
+
+class Command(NamedTuple):
+    """One command: its module has add_arguments(parser) and run(options, terminal, overrides) -> exit code."""
+
+    name: str
+    module: str
+    words: str  # its arguments, for the overview
+    summary: str
+    example: str
+
+
+COMMANDS = (
+    Command("check", "rlrun.commands.check", "CONFIG", "safe to launch right now? report + digest; changes nothing",
+            "rlrun check my_run"),
+    Command("run", "rlrun.commands.run", "CONFIG", "check, confirm, launch, report",
+            "rlrun run my_run --confirm 3f9c2a71 --board leave"),
+    Command("runs", "rlrun.commands.runs", "[ID]", "the launches recorded in this checkout", "rlrun runs"),
+    Command("configs", "rlrun.commands.configs", "", "the configs of this checkout", "rlrun configs --kind train"),
+    Command("nodes", "rlrun.commands.nodes", "CONFIG", "the command for each other node", "rlrun nodes my_run"),
+    Command("probe", "rlrun.commands.probe", "", "the facts about this machine", "rlrun probe --json"),
+    Command("explain", "rlrun.commands.explain", "NAME", "what a check or an exit code means, why it matters, what to do",
+            "rlrun explain gpu:foreign"),
+    Command("demo", "rlrun.commands.demo", "[DIR]", "practise on a toy checkout, on any machine", "rlrun demo /tmp/toy"),
+    Command("version", "rlrun.commands.version", "", "version, commit, sha256 of this file, Python", "rlrun version"),
+)
+
+
+def main(argv: List[str]) -> int:
+    """Runs one command line and gives its exit code. Nothing that an operator does ends in a traceback."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        return _run(argv)
+    except errors.OperatorError as error:
+        return _fail(argv, error)
+    except KeyboardInterrupt:
+        return _fail(argv, errors.OperatorError("interrupted; nothing was launched", "", errors.INTERRUPTED, "interrupted"))
+    except MemoryError:
+        return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"))
+    except Exception:
+        return _report_bug(argv)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt()
+
+
+def _run(argv: List[str]) -> int:
+    words, overrides = _split_overrides(argv)
+    if words[:1] in (["--help"], ["-h"], ["help"]) and len(words) == 1 or not words:
+        return _print_overview(bool(words))
+    if words[0] == "--version":
+        words[0] = "version"
+    command = next((one for one in COMMANDS if one.name == words[0]), None)
+    if command is None:
+        raise errors.OperatorError("no command %r" % words[0], _suggest(words[0]), errors.USAGE, "usage")
+    options = _parse(command, words[1:])
+    from .text.terminal import make_terminal
+    terminal = make_terminal(options.color, options.quiet, options.json)
+    return int(_load(command).run(options, terminal, overrides))
+
+
+def _split_overrides(argv: List[str]) -> Tuple[List[str], Tuple[str, ...]]:
+    if "--" not in argv:
+        return list(argv), ()
+    place = argv.index("--")
+    return list(argv[:place]), tuple(argv[place + 1:])
+
+
+def _load(command: Command) -> Any:
+    import importlib
+    return importlib.import_module(command.module)
+
+
+def _parse(command: Command, words: List[str]) -> Any:
+    if not words and command.name == "version":
+        return _Plain("auto", False, False)  # argparse would take longer than all the rest of it
+    import argparse
+
+    class Parser(argparse.ArgumentParser):  # argparse asks for a class to change how it fails
+        def error(self, message: str) -> "Any":
+            raise errors.OperatorError(message, "rlrun %s --help" % command.name, errors.USAGE, "usage")
+
+    extra = {"color": False} if sys.version_info >= (3, 14) else {}  # type: Dict[str, Any]
+    parser = Parser(prog="rlrun " + command.name, description=_capital(command.summary) + ".",
+                    epilog="example:\n  " + command.example, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter, **extra)
+    _load(command).add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one object with the same facts")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto; NO_COLOR counts")
+    parser.add_argument("-q", "--quiet", action="store_true", help="results only")
+    try:
+        return parser.parse_args(words)
+    except SystemExit as error:
+        raise _Done(int(error.code or 0))
+
+
+class _Plain(NamedTuple):
+    color: str
+    quiet: bool
+    json: bool
+
+
+class _Done(errors.OperatorError):
+    """argparse has printed what was asked for."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("", "", code, "done")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _suggest(word: str) -> str:
+    import difflib
+    close = difflib.get_close_matches(word, [command.name for command in COMMANDS], 1)
+    return "Did you mean `rlrun %s`?" % close[0] if close else "rlrun --help lists the commands."
+
+
+def _print_overview(is_asked_for: bool) -> int:
+    from .text.terminal import make_terminal, print_error, print_result
+    lines = ["rlrun launches a training run: it looks at the machine, lets the training system check its own config,",
+             "shows what will happen, asks once, launches detached, and says where everything is.", ""]
+    lines += ["  rlrun %-18s %s" % (("%s %s" % (command.name, command.words)).strip(), command.summary) for command in COMMANDS]
+    lines += ["", "`rlrun COMMAND --help` shows options and an example. Exit codes:"]
+    lines += ["  %3d  %s" % pair for pair in EXIT_CODES]
+    terminal = make_terminal("never", False, False)
+    (print_result if is_asked_for else print_error)(terminal, "\n".join(lines))
+    return errors.OK if is_asked_for else errors.USAGE
+
+
+def _fail(argv: List[str], error: errors.OperatorError) -> int:
+    if isinstance(error, _Done):
+        return error.code
+    from .text.shell import escape_controls
+    from .text.terminal import make_terminal, print_error, print_result
+    words = _split_overrides(argv)[0]
+    terminal = make_terminal("never", False, "--json" in words)
+    message, hint = (escape_controls(text, "\n") for text in (error.message, error.hint))
+    if terminal.is_json:
+        import json
+        shape = {"schema": 1, "command": words[0] if words else None, "error": error.message, "hint": error.hint or None,
+                 "exit": error.code, "reason": error.reason}  # type: Dict[str, Any]
+        if words[:1] == ["run"]:
+            shape["launched"] = False
+        shape.update(getattr(error, "shape", {}))
+        print_result(terminal, json.dumps(shape, sort_keys=True))
+    print_error(terminal, "rlrun: %s%s" % (message, "\n  " + hint if hint else ""))
+    return error.code
+
+
+def _report_bug(argv: List[str]) -> int:
+    import os
+    import tempfile
+    import traceback
+    text = traceback.format_exc()
+    path = "no report could be written"  # type: Optional[str]
+    try:
+        from .text.redact import find_secrets, redact
+        fd, path = tempfile.mkstemp(prefix="rlrun-bug-", suffix=".txt")
+        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("rlrun %s\nPython %s\n\n%s" % (redact(" ".join(argv)), sys.version, redact(text, find_secrets(os.environ))))
+    except Exception:
+        pass
+    last = text.strip().split("\n")[-1]
+    return _fail(argv, errors.OperatorError("a bug in rlrun: %s" % last, "Please send this report: %s" % path, errors.BUG, "bug"))

@@ -1,0 +1,186 @@
+"""After the launch: what the run itself says, in the seed's report. What was not read yet is said to be missing."""
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, List, Tuple
+
+from ..errors import OK, RUN_ENDED
+from ..health import tail
+from ..host import procs
+from ..steps import launch, nodes, readback, record, survey
+from ..text import report
+from ..text import terminal as term
+from ..text.durations import format_elapsed
+from ..text.redact import redact
+from ..text.shell import escape_controls
+from ..values import Launch, Readback
+
+_TAIL_LINES = 15
+_FOREGROUND_POLL_SECONDS = 0.1
+
+
+def follow(found: survey.Survey, started: Launch, mode: str, board: str, written: Dict[str, Any], secrets: Tuple[str, ...],
+           terminal: term.Terminal) -> int:
+    """Waits as the mode says, completes the record, prints the report. A Ctrl-C while waiting ends only the waiting."""
+    settled = False
+    try:
+        if mode == "foreground":
+            _stream(started, secrets, terminal)
+            back = readback.read_back(started, found.plan)
+        else:
+            term.print_note(terminal, "launched (pid %d); reading back what it says, %d s at most; Ctrl-C leaves it running …"
+                            % (started.runner.pid, readback.WAIT_SECONDS))
+            back, settled = readback.wait(started, found.plan)
+    except KeyboardInterrupt:
+        back, settled = readback.read_back(started, found.plan), True
+    link = _read_link(started, board)
+    written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
+                   vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
+                   trainer=list(back.trainer_pids), link=link)
+    launch.save(started.record, written)
+    code = _pick_code(mode, back, settled)
+    if terminal.is_json:
+        term.print_result(terminal, json.dumps(_shape(found, started, back, link, code, written), sort_keys=True))
+    else:
+        lines = _render(found, started, back, link, written, mode) + ([] if code == OK else _render_end(started, back, secrets))
+        lines += _render_after(found, written) if code == OK and not back.exit else []
+        term.print_result(terminal, "\n".join(lines))
+    return code
+
+
+def _pick_code(mode: str, back: Readback, settled: bool) -> int:
+    if mode == "foreground" and back.exit:
+        return OK if back.exit.get("status") == 0 else RUN_ENDED
+    return OK if settled and not back.exit else RUN_ENDED
+
+
+def _read_link(started: Launch, board: str) -> Any:
+    if board != "link":
+        return None
+    found = record.read_record(started.record) or {}
+    return found.get("link_result") or {"state": "pending", "by": "keeper", "reason": "made once the log exists"}
+
+
+def stop_line(started: Launch) -> str:
+    """The command that stops the run: bash waits for its pipeline and heeds no signal to itself alone, so the group gets it."""
+    return "kill -INT -- -%d" % started.pgid
+
+
+def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int, written: Dict[str, Any]) -> Dict[str, Any]:
+    plan = found.plan
+    commands = nodes.make_commands(plan, str(written["time"]))
+    return {"schema": 1, "command": "run", "launched": True, "exit": code, "digest": found.fingerprint.digest, "stack": plan.stack,
+            "kind": plan.kind, "config": plan.config_shown, "root": plan.root, "experiment": back.experiment or None,
+            "launch_log": started.launch_log, "train_log": back.train_log or None, "vllm_log": back.vllm_log or None,
+            "trials": back.trials or None, "record": started.record, "mode": written["mode"],
+            "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
+            "trainer": back.trainer_pids[0] if back.trainer_pids else None, "verdict": back.verdict or None,
+            "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started), "link": link,
+            "warnings": list(found.verdict.warnings), "nodes": {"others": commands.others, "command": commands.command or None,
+                                                                "warning": commands.warning or None}}
+
+
+def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],
+            mode: str) -> List[str]:
+    """The seed's report: at most 15 lines."""
+    plan = found.plan
+    pairs = [("kind / config", "%s · %s" % (plan.kind, plan.config_shown)),
+             ("exp_name", back.experiment or "starting — check the log in 30s"),
+             ("launch log", os.path.relpath(started.launch_log, plan.root)),
+             ("train log" if plan.kind == "train" else plan.kind + " log", back.train_log or "not told yet"),
+             ("vllm log", back.vllm_log or "not told yet"), ("trials", back.trials or "not told yet"),
+             ("board", _describe_board(found, link)),
+             ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back))),
+             ("stage", "ended" if back.exit else plan.stage), ("record", os.path.relpath(started.record, plan.root)),
+             ("watch", "tail -F %s" % started.launch_log), ("stop", stop_line(started))]
+    if back.exit:
+        pairs = pairs[:-2]
+    return ["Launched (%s)" % mode] + report.render_pairs(pairs)
+
+
+def _name_trainer(kind: str, back: Readback) -> str:
+    if back.trainer_pids:
+        return str(back.trainer_pids[0])
+    return "none in this kind" if kind != "train" else "ended" if back.exit else "starting"
+
+
+def _describe_board(found: survey.Survey, link: Any) -> str:
+    if link is None:
+        return report.describe_board(found.plan, found.board, found.is_visible)
+    words = {"verified": "linked and shown as %s", "unverified": "linked as %s, not verified", "pending": "the link comes when "
+             "the log exists%s", "failed": "no link%s", "never": "no link%s"}[str(link.get("state"))]
+    name = os.path.splitext(os.path.basename(str(link.get("path", ""))))[0]
+    return words % name + (": %s" % link["reason"] if link.get("reason") and link["state"] != "pending" else "")
+
+
+def _render_after(found: survey.Survey, written: Dict[str, Any]) -> List[str]:
+    lines = []  # type: List[str]
+    if found.plan.gates:
+        lines += ["", "Check these at the first step (~20–40 minutes in):"] + ["  • %s" % gate for gate in found.plan.gates]
+    if found.plan.topology.nodes > 1:
+        lines += [""] + list(nodes.describe(nodes.make_commands(found.plan, str(written["time"])), True))
+    return lines
+
+
+def _render_end(started: Launch, back: Readback, secrets: Tuple[str, ...]) -> List[str]:
+    lines = [""]
+    if back.exit:
+        lines.append("The run has ended: %s" % describe_exit(back.exit))
+    elif not back.launch_log_bytes:
+        lines.append("The run has said nothing for %d s (the launch log is empty), and is still alive: pid %d."
+                     % (readback.WAIT_SECONDS, started.runner.pid))
+    lines += ["  %s" % escape_controls(line) for line in back.fatal]
+    last = tail.read_last_lines(started.launch_log, _TAIL_LINES)
+    lines.append("The end of %s:" % started.launch_log if last else "%s is empty." % started.launch_log)
+    lines += ["  | " + escape_controls(redact(_plain(line), secrets)) for line in last]
+    return lines + ["Nothing is retried. Mend the cause, then launch again."]
+
+
+def _plain(line: str) -> str:
+    from ..text.shell import strip_colour
+    return strip_colour(line)
+
+
+def describe_exit(ended: Dict[str, Any]) -> str:
+    """`ended 2 after 8s`, `killed by SIGKILL after 3h 05m`."""
+    if ended.get("reason"):
+        return str(ended["reason"])
+    words = "killed by %s" % ended["signal"] if ended.get("signal") else "ended %s" % ended.get("status")
+    return "%s after %s" % (words, format_elapsed(float(str(ended.get("duration_seconds") or 0))))
+
+
+def _stream(started: Launch, secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
+    """Foreground: the launch log as it grows, to the terminal, until the run ends. Ctrl-C goes to the run's group."""
+    import signal
+    term.print_note(terminal, "launched (pid %d) in the foreground; Ctrl-C stops the run, %s too" % (started.runner.pid,
+                                                                                                   stop_line(started)))
+    offset = 0
+    pending = b""
+    while True:
+        try:
+            is_over = readback.read_exit(started) is not None
+            data, offset = tail.read_new(started.launch_log, offset)
+            whole, newline, pending = (pending + data).rpartition(b"\n")
+            if is_over and not data:
+                whole, pending = pending, b""
+            if whole or newline:
+                _write((whole + newline).decode("utf-8", "replace"), secrets, terminal)
+            if is_over and not data:
+                return
+            if not data:
+                time.sleep(_FOREGROUND_POLL_SECONDS)
+        except KeyboardInterrupt:
+            try:
+                if procs.is_alive(started.runner):
+                    os.killpg(started.pgid, signal.SIGINT)
+            except OSError:
+                pass
+
+
+def _write(text: str, secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
+    text = redact(text, secrets)
+    if terminal.is_json or sys.stdout is None:
+        term.print_error(terminal, text)
+    else:
+        term.print_result(terminal, text)

@@ -1,0 +1,266 @@
+"""`rlrun run`: check, confirm, launch, report. Everything that decides is in steps/; here it is asked and told."""
+import argparse
+import functools
+import json
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..errors import BLOCKED, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
+from ..steps import confirm, estimate, guard, judge_config, launch, lock, record, survey
+from ..steps.board import pick_served
+from ..text import report
+from ..text import terminal as term
+from ..text.durations import format_age
+from ..text.shell import escape_controls
+from ..values import Choices, LiveRun, Verdict
+from . import check, launched
+from . import options as shared
+
+_LOCK_SECONDS = 30.0
+_RECENT_SECONDS = 86400.0
+
+
+class _Answers(NamedTuple):
+    mode: str
+    board: str
+    old_log: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`. Each question has one that answers it."""
+    shared.add_where(parser)
+    check.add_timeout(parser)
+    parser.add_argument("--confirm", default="", metavar="DIGEST", help="launch if the plan still has this digest (check prints it)")
+    parser.add_argument("--again", action="store_true", help="launch a confirmed plan that was launched already")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--background", action="store_true", help="detach, report, and return (the default)")
+    modes.add_argument("--foreground", action="store_true", help="stay until the run ends; Ctrl-C goes to the run")
+    parser.add_argument("--board", choices=("link", "leave"), default="", help="where the board would not show this run: link "
+                                                                              "its log into what the board serves, or leave it")
+    parser.add_argument("--old-log", choices=("keep", "lose"), default="", help="where the launch truncates an earlier run's log: "
+                                                                               "keep a copy in the record, or lose it")
+
+
+def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
+    """One launch. Exit codes as the design has them; 130 only before the launch."""
+    where = shared.read_where(options, overrides)
+    choices = Choices(confirm.check_digest(options.confirm) if options.confirm else "", options.again,
+                      "foreground" if options.foreground else "background" if options.background else "",
+                      options.board, options.old_log)
+    request = shared.find_request(where, terminal)
+    _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
+    environ = survey.read_operator_environment()
+    found = check.survey_with_progress(request, environ, options.dry_run_timeout, terminal)
+    secrets = check.collect_secrets(found, environ)
+    if found.verdict.blocking:
+        return _refuse_verdict(found, terminal, secrets)
+    if not (choices.confirm and (terminal.is_quiet or terminal.is_json)):
+        term.print_note(terminal, "\n".join(check.render(found, terminal, secrets, "run") + [""] + _look(found)))
+    answers = _confirm(found, where, choices, terminal)
+    return _launch(found, answers, environ, secrets, terminal)
+
+
+def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Terminal) -> None:
+    """Step 1, with the seed's words, before anything slow."""
+    if not runs:
+        return
+    from ..steps.judge_machine import describe_process, describe_stop
+    lines = ["A run is already in flight; refusing to start another:"]
+    lines += ["  %s   %s" % ("pids:" if number == 0 else "     ", describe_process(one.top)) for number, one in enumerate(runs)]
+    lines.append("  log:    %s" % (guard.find_newest_log([one.root for one in runs if one.root] + [root]) or "none found under logs/"))
+    stops = " or ".join(describe_stop(one.top) for one in runs[:3])
+    lines.append("Let it finish, or stop it yourself (%s), then run this again." % stops)
+    error = OperatorError("\n".join(lines), "", BLOCKED, "job:running")
+    error.shape = {"blocking": ["job:running"], "runs": [
+        {"pid": one.top.pid, "pgid": one.top.pgid, "stack": one.stack, "kind": one.kind, "role": one.role,
+         "elapsed_seconds": int(one.top.elapsed_seconds), "root": one.root or None, "pids": list(one.pids)} for one in runs]}
+    raise error
+
+
+def _refuse_verdict(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ...]) -> int:
+    from ..steps import shapes
+    if terminal.is_json:
+        shape = shapes.shape_check(found, secrets)
+        shape.update(command="run", launched=False, reason="blocked")
+        term.print_result(terminal, json.dumps(shape, sort_keys=True))
+    lines = ["Preflight failed — fix the items below before `rlrun run`.", ""] + check.render(found, terminal, secrets, "run")
+    lines += report.render_steps(found.verdict.checks)
+    term.print_error(terminal, "\n".join(lines))
+    return BLOCKED
+
+
+def _look(found: survey.Survey) -> List[str]:
+    plan = found.plan
+    step = judge_config.read_resume_step(plan)
+    resume = ""
+    if plan.resume_mode:
+        resume = "will resume from step %s (%s)" % (step, plan.checkpoints) if step and plan.resume_mode != "disable" else \
+            "%s: %s" % (plan.resume_mode, "a new name at each start, so from the beginning" if plan.name_is_volatile
+                        else "no checkpoint under this name")
+    guess = estimate.estimate_step(plan)
+    rows = []  # type: List[Tuple[str, str]]
+    for label, value in plan.second_look:
+        if label == "data":
+            value += "   ← is this the one you meant?"
+        rows.append((label, value + ("   ← " + guess if label == "scale" and guess else "")))
+    if resume:
+        rows.append(("resume", resume))
+    name = plan.experiment or "unknown"
+    rows.append(("naming", "project=%s  exp=%s%s" % (plan.project or "unknown", name, "   (made anew at the launch)"
+                                                     if plan.name_is_volatile else "")))
+    rows.append(("logs", "%s\nboard: %s" % (plan.train_log or "unknown",
+                                           report.describe_board(plan, found.board, found.is_visible))))
+    if plan.gates:
+        rows.append(("first step", plan.gates[0]))
+    rows += _look_at_sweep(found)
+    return report.render_look(rows)
+
+
+def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
+    from ..steps.judge_machine import describe_process
+    sweep = found.sweep
+    if not sweep.processes and not sweep.paths:
+        return [("sweep", "nothing here to kill or delete now; the rule: %s" % found.plan.sweep.words)]
+    lines = ["by the rule: %s" % found.plan.sweep.words]
+    lines += ["kills  %s" % describe_process(one.process) for one in sweep.processes]
+    lines += ["deletes  %s  (%d bytes%s, %s)" % (path.path, path.size_bytes, "" if path.is_exact else " at least", path.user)
+              for path in sweep.paths[:20]]
+    if len(sweep.paths) > 20:
+        lines.append("… and %d more paths (rlrun check --json lists them)" % (len(sweep.paths) - 20))
+    return [("sweep", "\n".join(lines))]
+
+
+def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, terminal: term.Terminal) -> _Answers:
+    plan = found.plan
+    questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
+    if choices.confirm:
+        _check_confirmed(found, choices)
+    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices, where.root, shared.name_program())
+    if not terminal.is_interactive:
+        if not choices.confirm:
+            error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
+                                  "If the plan above is right:\n  %s" % line, NOT_CONFIRMED, "not-confirmed")
+            error.shape = {"digest": found.fingerprint.digest, "line": line}
+            raise error
+        if questions:
+            raise confirm.refuse_unanswered(questions, line)
+    given = {"board": choices.board, "old-log": choices.old_log}
+    for question in questions:
+        given[question.name] = _ask_choice(question, terminal)
+    if not choices.confirm:
+        _ask_yes(found, terminal)
+    mode = choices.mode or ("background" if choices.confirm else _ask_mode(terminal))
+    board = "" if found.is_visible else given["board"]
+    return _Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
+
+
+def _check_confirmed(found: survey.Survey, choices: Choices) -> None:
+    earlier = record.find_launched(found.plan.root, choices.confirm)
+    if found.fingerprint.digest != choices.confirm:
+        raise confirm.refuse_other_plan(choices.confirm, found.plan, found.fingerprint, earlier, _list_recent(found))
+    if earlier and not choices.again:
+        raise confirm.refuse_again(earlier, time.time() - float(earlier.get("time_seconds") or 0))
+
+
+def _list_recent(found: survey.Survey) -> Tuple[str, ...]:
+    """The files of the plan that were written within a day, newest first."""
+    times = []
+    for path in found.plan.sources + tuple(os.path.join(found.plan.root, name) for name in found.git.dirty):
+        try:
+            times.append((time.time() - os.stat(path).st_mtime, path))
+        except OSError:
+            continue
+    return tuple("%s (written %s)" % (path, format_age(age)) for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]
+
+
+def _ask_choice(question: confirm.Question, terminal: term.Terminal) -> str:
+    term.print_error(terminal, "\n" + "\n".join(escape_controls(line) for line in question.text))
+    for _ in range(3):
+        answer = confirm.read_choice(question, term.ask(terminal, "Which one? "))
+        if answer == confirm.STOP:
+            break
+        if answer:
+            return answer
+    raise OperatorError("stopped; nothing was launched", "On the command line: %s" % question.option, NOT_CONFIRMED, "stopped")
+
+
+def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
+    earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
+    if earlier:
+        term.print_error(terminal, "\nThis very plan was launched before: %s" % earlier.get("id"))
+    for is_second in (False, True):
+        answer = confirm.read_yes(term.ask(terminal, "\nLaunch with this configuration? [y/N] "), is_second)
+        if answer:
+            return
+        if answer is False:
+            break
+    raise OperatorError("not launched", "Edit the config, then run this again.", NOT_CONFIRMED, "answered-no")
+
+
+def _ask_mode(terminal: term.Terminal) -> str:
+    for _ in range(3):
+        mode = confirm.read_mode(term.ask(terminal, "Launch mode? [B]ackground (default) / [F]oreground "))
+        if mode == confirm.STOP:
+            break
+        if mode:
+            return mode
+    raise OperatorError("no launch mode was chosen; nothing was launched", "On the command line: --background or --foreground",
+                        NOT_CONFIRMED, "stopped")
+
+
+def _launch(found: survey.Survey, answers: _Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
+            terminal: term.Terminal) -> int:
+    plan = found.plan
+    held = lock.acquire(_LOCK_SECONDS)
+    try:
+        verdict, machine, changed = survey.look_again(found, environ)
+        if machine.runs:
+            _refuse_live_runs(plan.root, machine.runs, terminal)
+        if verdict.blocking:
+            raise _refuse_second_look(verdict)
+        if changed:
+            raise OperatorError("the plan changed while it was being confirmed: %s; nothing was launched" % ", ".join(changed),
+                                "Check it again.", NOT_CONFIRMED, "digest")
+        _refuse_race(found, answers)
+        is_private = plan.prints_secrets or bool(judge_config.find_shown_secrets(plan.environment))
+        paths = record.create(plan, time.time(), is_private)
+        written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
+            "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None, "link": None,
+            "verdict_warnings": list(found.verdict.warnings)})
+        if answers.old_log == "keep":
+            written["kept_log"] = launch.keep_old_log(plan, paths.record)
+        started = launch.launch(plan, paths, held, environ, written, _order_link(found, answers, paths))
+    except KeyboardInterrupt:
+        raise OperatorError("interrupted; nothing was launched", "", INTERRUPTED, "interrupted")
+    finally:
+        lock.release(held)
+    return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal)
+
+
+def _refuse_second_look(verdict: Verdict) -> OperatorError:
+    rows = [one for one in verdict.checks if one.status == "blocks"]
+    error = OperatorError("the machine changed while you were asked; nothing was launched:\n" + "\n".join(
+        "  %s  %s" % (one.name, one.detail) for one in rows), rows[0].fix, BLOCKED, rows[0].name)
+    error.shape = {"blocking": list(verdict.blocking)}
+    return error
+
+
+def _refuse_race(found: survey.Survey, answers: _Answers) -> None:
+    """An earlier run's log may have appeared since the question."""
+    if not answers.old_log and judge_config.old_log_size(found.plan):
+        raise OperatorError("%s appeared meanwhile, and the launch would truncate it; nothing was launched"
+                            % found.plan.train_log, "Run this again, and answer for it.", NOT_CONFIRMED, "log:overwrite")
+
+
+def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) -> Optional[Any]:
+    if answers.board != "link":
+        return None
+    served = pick_served(found.board)
+    if not served:
+        raise OperatorError("no directory that the board serves can be written any more", "Answer --board leave.", MACHINE, "board")
+    from ..steps import board_link  # imported before the keeper is forked, which must import nothing
+    return functools.partial(board_link.make_link, board_link.LinkOrder(found.plan.stack, served, found.board.port,
+                                                                       paths.launch_log, found.plan.root))
+
+

@@ -1,0 +1,349 @@
+"""Lego-RL: the one place that knows it. The agreement that this module keeps stands in stacks/__init__.py.
+
+Read off the public repository (August 2026): layout, dry run, launch. What it prints is taken apart in
+lego_output.py, what a config's text says in lego_sources.py, what lives on the machine in lego_live.py.
+"""
+import os
+import re
+import shlex
+from typing import Dict, List, Optional, Tuple
+
+from ..errors import MACHINE, USAGE, OperatorError
+from ..values import Check, Config, Outcome, Plan, Port, Preflight, Request, Topology
+from . import lego_live, lego_output, lego_sources
+from .lego_live import classify, find_root, is_board_name, is_rehearsal, read_boards  # noqa: F401  (the agreement)
+from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  (the agreement)
+
+TITLE = "Lego-RL"
+KINDS = ("train", "eval", "infer")
+TAKES_OVERRIDES = False
+_FOLDERS = ("configs", "examples", "templates")
+_SWITCHES = ("DRY_RUN", "PREFLIGHT_ONLY", "PF_STRUCTURE_ONLY")
+# The names by which a config outside of scripts/<kind>/ tells its kind.
+_KIND_NAMES = {"train": {"TRAINING_MODE", "TRAIN_MODE", "N_NODES_ROLLOUT"}, "eval": {"DATASET_PATH", "DATASET_NAME"},
+               "infer": {"RESULTS_DIR", "OUTPUT_INDEX"}}
+# 20260802-131455, as names carry it
+_STAMP = re.compile(r"20\d{6}[-_T]?\d{4,6}")
+# bind=0.0.0.0:8000 api=…
+_BIND = re.compile(r"\bbind=\S*?:(\d+)\b")
+# 8 prompts × 4 resp = 32 trials/step  mini=8
+_TRIALS = re.compile(r"= (\d+ trials/step)")
+
+
+def is_checkout(directory: str) -> bool:
+    """Is this directory the root of a Lego-RL checkout?"""
+    return os.path.isfile(os.path.join(directory, "scripts", "lib", "preflight.sh"))
+
+
+def list_configs(root: str) -> List[Config]:
+    """The configs that people launch: configs/, examples/ and templates/ of each kind, without `_template.env`."""
+    found = []
+    for kind in KINDS:
+        for folder in _FOLDERS:
+            path = os.path.join(root, "scripts", kind, folder)
+            try:
+                names = sorted(os.listdir(path))
+            except OSError:
+                continue
+            for name in names:
+                full = os.path.join(path, name)
+                if name.endswith(".env") and not name.startswith(("_", ".")) and os.path.isfile(full):
+                    found.append(Config(full, os.path.relpath(full, root), kind))
+    return found
+
+
+def match_config(root: str, word: str) -> List[Config]:
+    """The configs that a bare name means, with or without `.env`; a name with folders matches the end of the path."""
+    wanted = word if word.endswith(".env") else word + ".env"
+    return [config for config in list_configs(root)
+            if os.path.basename(config.path) == wanted or config.shown.endswith("/" + wanted)]
+
+
+def infer_kind(root: str, path: str) -> str:
+    """The kind of a config: by its path, else by the names that it sets. "" where neither tells.
+
+    Raises OperatorError (exit 2) where its names speak of several kinds.
+    """
+    for candidate in (path, os.path.realpath(path)):
+        words = os.path.relpath(candidate, os.path.realpath(root)).split(os.sep)
+        if candidate == path:
+            words = os.path.relpath(candidate, root).split(os.sep)
+        if len(words) > 2 and words[0] == "scripts" and words[1] in KINDS:
+            return words[1]
+    names = lego_sources.find_names(lego_sources.read_text(path))
+    kinds = [kind for kind in KINDS if names & _KIND_NAMES[kind]]
+    if len(kinds) > 1:
+        raise OperatorError("%s sets names of several kinds: %s" % (path, ", ".join(
+            "%s (%s)" % (kind, sorted(names & _KIND_NAMES[kind])[0]) for kind in kinds)),
+            "Say which: --kind %s" % "|".join(kinds), USAGE, "kind")
+    return kinds[0] if kinds else ""
+
+
+def has_structure_check(kind: str) -> bool:
+    """Only the train runner can check a config's structure alone."""
+    return kind == "train"
+
+
+def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool) -> Tuple[Tuple[str, ...], Dict[str, str]]:
+    """The runner's own check, (argv, environment). Older runners know only the variable DRY_RUN, newer ones reset it
+    and know only the flag: which one this is, its text tells. One that knows neither would launch, so it is not run."""
+    kind = request.config.kind
+    runner = os.path.join(request.checkout.root, _runner(kind))
+    try:
+        text = lego_sources.read_text(runner)
+    except OSError as error:
+        raise OperatorError("this checkout has no runner for %s: %s (%s)" % (kind, runner, error.strerror),
+                            "Is the checkout whole? `git -C %s status` tells." % shlex.quote(request.checkout.root),
+                            MACHINE, "runner")
+    flag = "--structure-only" if structure_only else "--dry-run"
+    env = {name: value for name, value in environ.items() if name not in _SWITCHES}
+    if flag in text:
+        return ("bash", _runner(kind), flag, _config_word(request)), dict(env, DRY_RUN="1")
+    if not structure_only and "DRY_RUN:-" in text:
+        return ("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1")
+    raise OperatorError("%s knows no %s, so nothing can be checked without launching" % (runner, flag),
+                        "Update the checkout; rlrun never launches what it could not check.", MACHINE, "runner")
+
+
+def _runner(kind: str) -> str:
+    return "scripts/%s/%s.sh" % (kind, kind)
+
+
+def _config_word(request: Request) -> str:
+    shown = request.config.shown
+    return "./" + shown if shown.startswith("-") else shown
+
+
+def read_dry_run(request: Request, outcome: Outcome, environ: Dict[str, str],
+                 now_stamp: str) -> Tuple[Plan, Preflight]:
+    """The plan and the runner's own verdict, out of what the dry run printed. `now_stamp`: YYYYmmdd of today, UTC and
+    local, by which a date in a name is told."""
+    output = parse_output(outcome.output.decode("utf-8", "replace"))
+    preflight = _read_preflight(request.config.kind, outcome, output)
+    return _make_plan(request, output, environ, now_stamp), preflight
+
+
+def _read_preflight(kind: str, outcome: Outcome, output: Output) -> Preflight:
+    has_fatal = any(line.level == "FATAL" for line in output.preflight)
+    is_whole = outcome.how == "ended" and outcome.code == 0 and output.says_not_launching
+    tail = [line for line in output.lines if line.strip()][-12:]
+    return Preflight(output.preflight, not is_whole and not has_fatal, kind != "train" and not output.preflight,
+                     "" if is_whole else "\n".join(tail), output.preflight_summary)
+
+
+def _make_plan(request: Request, output: Output, environ: Dict[str, str], now_stamp: str) -> Plan:
+    kind, root = request.config.kind, request.checkout.root
+    env = output.environment
+
+    def value(*names: str) -> str:
+        return next((env[name] for name in names if env.get(name)), "")
+    sources = lego_sources.read_sources(
+        request.config.path, _template_paths(output, value("TEMPLATE_ROOT") or os.path.join(root, "scripts/templates")),
+        env, root, [name for name, text in environ.items() if text])
+    experiment = output.summary.get("experiment") or value("EXP_NAME")
+    project = output.summary.get("project") or value("PROJECT_NAME")
+    train_log = (output.summary.get("train log") or output.summary.get("eval log") or output.summary.get("infer log")
+                 or value("TRAIN_LOG", "EVAL_LOG", "INFER_LOG"))
+    vllm_log = output.summary.get("vLLM log") or value("VLLM_LOG")
+    trials = value("EVAL_JOBS_DIR") if kind == "eval" else value("RESULTS_DIR") if kind == "infer" else ""
+    trials = trials or value("HARBOR_TRIALS_DIR")
+    command = next((output.commands[name] for name in ("Launch", "Harbor", "Infer") if name in output.commands), "")
+    words = _split(command)
+    checkpoints = _find_word(words, "trainer.default_local_dir")
+    if kind == "train" and not checkpoints and project and experiment:
+        checkpoints = os.path.join("checkpoints", project, experiment)  # the trainer's own default
+    topology = _read_topology(kind, value)
+    python = output.heads.get("python", "").rpartition(" (")[0] or value("PYTHON_BIN")
+    gpus = value("NGPUS_PER_NODE") if kind == "train" else value("GEN_TP")
+    return Plan(
+        stack="lego", kind=kind, root=root, config=request.config.path, config_shown=request.config.shown,
+        sources=sources.files, unread_sources=sources.unread, overrides=(), project=project, experiment=experiment,
+        name_is_volatile=_is_volatile(experiment, sources, environ, now_stamp, request.config.path),
+        block=output.block or output.summary_text, second_look=_pick_second_look(kind, output, value),
+        train_log=train_log, vllm_log=vllm_log, trials=trials,
+        checkpoints=os.path.join(root, checkpoints) if checkpoints else "",
+        resume_mode=(_find_word(words, "trainer.resume_mode") or value("RESUME_MODE") or "auto") if kind == "train" else "",
+        python=python, argv=("bash", _runner(kind), _config_word(request)), drop_env=_SWITCHES,
+        launch_command=command, environment=env, set_names=sources.set_names, volatile_names=sources.changing,
+        topology=topology, gpu_count=int(gpus) if gpus.isdigit() else None, takes_whole_box=True,
+        ports=_pick_ports(kind, output, value, topology),
+        modules=("veomni",) if kind == "train" and value("MODEL_ENGINE", "ENGINE").lower() == "veomni" else (),
+        soft_modules={"train": ("verl", "ray", "vllm", "wandb"), "eval": ("harbor", "vllm"), "infer": ("vllm",)}[kind],
+        venv=value("VENV_PATH"), ray_dir=(value("RAY_TMPDIR") or "/tmp/ray") if kind == "train" else "",
+        shm_bytes=int(value("RAY_OBJECT_STORE_MEMORY")) if kind == "train" and value("RAY_OBJECT_STORE_MEMORY").isdigit()
+        else 1 << 30,
+        sweep=lego_live.make_sweep_rule(kind, vllm_log),
+        write_dirs=_pick_write_dirs(kind, root, train_log, trials, checkpoints, value), prints_secrets=kind != "train",
+        gates=_pick_gates(kind, value), stage=_STAGES[kind])
+
+
+_STAGES = {"train": "sweep, Ray, vLLM loading weights + cuda-graph capture; ~10-20 min before step 1",
+           "eval": "vLLM loading weights; the trials start when it answers",
+           "infer": "vLLM loading weights; the trials start when it answers"}
+
+
+def _template_paths(output: Output, template_root: str) -> List[str]:
+    return [os.path.join(template_root, word) for word in output.summary.get("templates", "").split()]
+
+
+def _split(command: str) -> List[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _find_word(words: List[str], name: str) -> str:
+    found = ""
+    for word in words:  # the last one counts
+        key, equals, text = word.partition("=")
+        if equals and key.lstrip("+~") == name:
+            found = text
+    return found.strip("'\"")
+
+
+def _is_volatile(experiment: str, sources: lego_sources.Sources, environ: Dict[str, str], now_stamp: str,
+                 config: str) -> bool:
+    if {"EXP_NAME", "TRAINER_EXPERIMENT_NAME", "EXP_TAG"} & set(sources.changing):
+        return True
+    stamp = _STAMP.search(experiment)
+    if not stamp or not any(stamp.group(0).startswith(day) for day in now_stamp.split()):
+        return False
+    if stamp.group(0) in environ.get("EXP_NAME", ""):
+        return False
+    try:  # a date of today that the config does not spell out was made by the runner
+        return stamp.group(0) not in lego_sources.read_text(config)
+    except OSError:
+        return True
+
+
+def _read_topology(kind, value):  # type: ignore
+    nodes = value("NNODES") if kind == "train" else value("VLLM_NNODES") if kind == "infer" else "1"
+    count = int(nodes) if nodes.isdigit() and int(nodes) > 0 else 1
+    if kind == "infer":
+        return Topology(count, value("VLLM_HEAD_HOST") if count > 1 else "", "VLLM_HEAD_HOST", 0,
+                        "Rank 0 serves the API; the others run headless shards of it.")
+    port = value("RAY_PORT")
+    return Topology(count, value("MASTER_ADDR"), "MASTER_ADDR", int(port) if port.isdigit() else 0,
+                    "The head node waits for all %d nodes to join before training starts; a worker that\n"
+                    "never came up shows as the head spinning in its ray status poll." % count)
+
+
+def _pick_ports(kind, output, value, topology):  # type: ignore
+    if kind == "train":
+        wanted = (("RAY_PORT", "ray"), ("RAY_DASHBOARD_PORT", "ray dashboard"))
+    else:
+        wanted = (("VLLM_PORT", "vllm"),)
+        if topology.nodes > 1:
+            wanted += (("VLLM_MASTER_PORT", "vllm master"), ("VLLM_DP_RPC_PORT", "vllm data-parallel RPC"))
+    ports = [Port(int(value(name)), purpose) for name, purpose in wanted if value(name).isdigit()]
+    match = _BIND.search(output.summary.get("vLLM serve", ""))
+    if match and kind != "train" and int(match.group(1)) not in [port.number for port in ports]:
+        ports.append(Port(int(match.group(1)), "vllm"))
+    return tuple(ports)
+
+
+def _pick_write_dirs(kind, root, train_log, trials, checkpoints, value):  # type: ignore
+    folders = [os.path.join(root, "logs"), os.path.dirname(train_log), trials]
+    if checkpoints:
+        folders.append(os.path.join(root, checkpoints))
+    if kind == "eval" and value("JOB_CFG"):
+        folders.append(os.path.dirname(value("JOB_CFG")))
+    if kind == "infer" and value("OUTPUT_INDEX"):
+        folders.append(os.path.dirname(value("OUTPUT_INDEX")))
+    if kind == "train":
+        folders.append(value("RAY_TMPDIR") or "/tmp/ray")
+    seen = []  # type: List[str]
+    for folder in folders:
+        path = os.path.normpath(os.path.join(root, folder)) if folder else ""
+        if path and path not in seen:
+            seen.append(path)
+    return tuple(seen)
+
+
+def _pick_second_look(kind, output, value):  # type: ignore
+    rows, summary = output.rows, output.summary
+    look = []  # type: List[Tuple[str, str]]
+    if kind == "train":
+        trials = _TRIALS.search(" ".join(rows.get("batch", ())))
+        scale = [" ".join(rows.get("topology", ("unknown",))[:1])] + ([trials.group(1)] if trials else [])
+        look += [("data", "  ".join(rows.get("data", ("unknown",)))),
+                 ("scale", ", ".join(scale + ["epochs=%s" % (value("TOTAL_EPOCHS", "TRAINER_TOTAL_EPOCHS") or "?")]))]
+    elif kind == "eval":
+        look += [("data", "%s  n_tasks=%s" % (summary.get("dataset", "unknown"), summary.get("n_tasks", "?")))]
+    else:
+        look += [("data", "index=%s  instances=%s" % (summary.get("index", "unknown"), summary.get("instances", "?"))),
+                 ("results", "%s  output index=%s" % (summary.get("results", "?"), summary.get("output index", "?")))]
+    if kind != "train":
+        look.append(("scale", "concurrent=%s  vLLM %s" % (summary.get("concurrent", "?"), summary.get("vLLM topo", "?"))))
+    return tuple(look)
+
+
+def _pick_gates(kind, value):  # type: ignore
+    if kind != "train":
+        return ()
+    r3 = value("ENABLE_R3").lower() in ("1", "true")
+    return ((("R3 on → pearson ≈ 0.999 in the log. Clearly below: the routing replay is misaligned and the gradients "
+              "are already garbage; stop and investigate.",) if r3 else ())
+            + ("lr is not 0 (fully-async + cosine collapses to 0).",
+               "First-step reward / num_turns are not zero: all zeros usually means that the environment images can't "
+               "be pulled, not a model problem."))
+
+
+def judge_config(plan: Plan) -> List[Check]:
+    """What only this stack can judge of a plan: vLLM's tensor parallelism against the model's heads. Advisory."""
+    checks = []
+    size, model = plan.environment.get("GEN_TP", ""), plan.environment.get("MODEL_PATH", "")
+    heads = _read_kv_heads(model)
+    if size.isdigit() and int(size) > 0 and heads and heads % int(size) and int(size) % heads:
+        checks.append(Check("live", "tp:kv-heads", "advisory",
+                            "GEN_TP=%s and %d key-value heads in %s/config.json: neither divides the other"
+                            % (size, heads, model), "Set GEN_TP to a divisor of %d." % heads))
+    if plan.kind in ("train",) and "wandb" in plan.environment.get("TRAINER_LOGGER", ""):
+        if not plan.environment.get("WANDB_API_KEY") and plan.environment.get("WANDB_MODE") not in ("offline", "disabled"):
+            checks.append(_judge_wandb(plan))
+    return [check for check in checks if check]
+
+
+def _judge_wandb(plan: Plan) -> Optional[Check]:
+    try:  # a key that `wandb login` left serves as well
+        with open(os.path.join(plan.environment.get("HOME", "/"), ".netrc"), "rb") as file:
+            if b"wandb" in file.read(65536):
+                return None
+    except OSError:
+        pass
+    return Check("live", "wandb:key", "advisory", "the trainer logs to wandb, and neither WANDB_API_KEY nor ~/.netrc has a key",
+                 "Export WANDB_API_KEY, or set WANDB_MODE=offline: wandb asks on a terminal that the run does not have.")
+
+
+def _read_kv_heads(model: str) -> int:
+    import json
+    try:
+        with open(os.path.join(model, "config.json"), "rb") as file:
+            config = json.loads(file.read(1 << 20).decode("utf-8", "replace"))
+        for scope in (config, config.get("text_config") or {}, config.get("llm_config") or {}):
+            if isinstance(scope.get("num_key_value_heads"), int):
+                return int(scope["num_key_value_heads"])
+    except (OSError, ValueError, AttributeError):
+        pass
+    return 0
+
+
+def read_back(text: str) -> Dict[str, object]:
+    """What the beginning of a launch log tells of the run: its real name, its logs, the preflight's verdict, FATALs."""
+    output = parse_output(text)
+    env = output.environment
+    return {"experiment": output.summary.get("experiment", ""),
+            "train_log": next((output.summary[name] for name in ("train log", "eval log", "infer log")
+                               if name in output.summary), ""),
+            "vllm_log": output.summary.get("vLLM log", ""),
+            "trials": env.get("EVAL_JOBS_DIR") or env.get("RESULTS_DIR") or env.get("HARBOR_TRIALS_DIR", ""),
+            "verdict": output.preflight_summary, "fatal": list(output.fatal)}
+
+
+def describe_node_command(plan: Plan, head: str, launch_log: str) -> str:
+    """The line for each other node, copy-ready for a plain sh. `head`: the address that they join; `launch_log`:
+    the log's path relative to the checkout, without `_<host>.log`."""
+    setsid = "nohup setsid bash %s %s" % (plan.argv[1], shlex.quote(plan.argv[2]))
+    return "cd %s && mkdir -p logs && %s=%s %s > %s_$(hostname -s).log 2>&1 < /dev/null &" % (
+        shlex.quote(plan.root), plan.topology.head_variable, shlex.quote(head), setsid, shlex.quote(launch_log))

@@ -1,0 +1,158 @@
+"""Lego-RL on a live machine: which process is what, what a launch sweeps away, which boards run."""
+import glob
+import os
+import re
+from typing import Callable, Dict, List, Optional
+
+from ..host import procs
+from ..values import Board, Process, Role, SweepRule
+from .interpreters import read_run
+
+ReadCwd = Callable[[int], Optional[str]]
+
+# scripts/train/train.sh
+_RUNNER = re.compile(r"(?:^|/)(train|eval|infer)/\1\.sh$")
+_TRAINER_MODULES = ("verl.experimental.fully_async_policy.fully_async_main", "verl.trainer.main_ppo")
+_TRAINER_SCRIPTS = ("verl/experimental/fully_async_policy/fully_async_main.py", "verl/trainer/main_ppo.py")
+# Titles that workers give themselves: VLLM::Worker_TP0, VLLM::EngineCore_DP0, EngineCore_0, ray::WorkerDict.update
+_WORKER_TITLE = re.compile(r"^(?:VLLM::|EngineCore|ray::(?!IDLE))")
+# The kernel's short name, cut to 15 bytes
+_WORKER_SHORT = re.compile(r"^(?:VLLM::|EngineCore|ray::)")
+_CLUSTER_PROGRAMS = ("raylet", "gcs_server")
+_HARBOR_SCRIPT = "eval_swerebench_filtered.py"
+
+# lib/ray.sh, cleanup_ray_and_shm: pgrep -f of these, then kill -9, sparing the script and its direct parent; and
+# `ray stop --force`, which ends every Ray process.
+_TRAIN_PATTERN = "VLLM|vllm|EngineCore|raylet|gcs_server|FullyAsync|WorkerDict|fully_async_main|fully_async_policy"
+_RAY_STOP_PATTERN = r"^ray::|/ray/dashboard/|/ray/_private/|/ray/autoscaler/_private/|ray-dashboard"
+_TRAIN_GLOBS = ("/tmp/ray/*",) + tuple("/dev/shm/" + name for name in (
+    "vllm*", "psm_*", "plasma*", "cuda.shm.*", "nccl-*", "torch_*", "sem.*"))
+
+
+def make_sweep_rule(kind: str, vllm_log: str) -> SweepRule:
+    """What a launch of this kind kills and deletes, by the runner's own rules (facts: lib/ray.sh, eval/lib/vllm.sh)."""
+    if kind == "train":
+        logs = (glob.escape(vllm_log),) if vllm_log else ()
+        return SweepRule((_TRAIN_PATTERN, _RAY_STOP_PATTERN), _TRAIN_GLOBS + logs,
+                         "ray stop --force, then kill -9 of every process whose command line contains vllm, VLLM, "
+                         "EngineCore, raylet, gcs_server, FullyAsync, WorkerDict or fully_async_*", True)
+    if kind == "eval":
+        return SweepRule(("vllm serve",), (), 'pkill -9 -f "vllm serve", at its start and again at its end', False)
+    return SweepRule((), (), "nothing", True)
+
+
+def classify(process: Process, read_cwd: ReadCwd) -> Optional[Role]:
+    """The Role of a live process, or None. By what its interpreter runs or by the title that it gave itself."""
+    run = read_run(process.argv)
+    if run.language == "shell":
+        kind = _read_runner_kind(run.script, process.pid, read_cwd)
+        return Role("lego", "runner", kind) if kind else None
+    if run.language == "python":
+        if run.module in _TRAINER_MODULES or run.script.endswith(_TRAINER_SCRIPTS):
+            return Role("lego", "trainer", "train")
+        if os.path.basename(run.script) == _HARBOR_SCRIPT:
+            return Role("lego", "worker", "infer")
+        if os.path.basename(run.script) == "vllm" and "serve" in run.arguments[:1]:
+            return Role("lego", "worker", "")
+        if os.path.basename(run.script) == "harbor" and "run" in run.arguments[:1]:
+            return Role("lego", "worker", "eval")
+    first = process.argv[0] if process.argv else ""
+    program = os.path.basename(first)
+    if program in _CLUSTER_PROGRAMS or (not first and process.comm in _CLUSTER_PROGRAMS):
+        return Role("lego", "cluster", "")
+    if program == "vllm" and "serve" in process.argv[1:2]:
+        return Role("lego", "worker", "")
+    if _WORKER_TITLE.match(first) or (not first and _WORKER_SHORT.match(process.comm)):
+        return Role("lego", "worker", "")
+    return None
+
+
+def _read_runner_kind(script: str, pid: int, read_cwd: ReadCwd) -> str:
+    match = _RUNNER.search(script)
+    if match:
+        return match.group(1)
+    name = os.path.basename(script)
+    if name in ("train.sh", "eval.sh", "infer.sh"):  # started from its own folder
+        match = _RUNNER.search(os.path.join(read_cwd(pid) or "", script.replace("./", "")))
+        return match.group(1) if match else ""
+    return ""
+
+
+def find_root(process: Process, read_cwd: ReadCwd) -> str:
+    """The checkout that a runner works in, "" where it can't be told."""
+    script = read_run(process.argv).script
+    if not script or not script.endswith(".sh"):
+        return read_cwd(process.pid) or ""
+    folder = "" if os.path.isabs(script) else read_cwd(process.pid)
+    if folder is None:
+        return ""
+    path = os.path.normpath(os.path.join(folder, script))
+    return os.path.dirname(os.path.dirname(os.path.dirname(path)))
+
+
+def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:
+    """Is this runner only checking? Its own words say so, or its environment where the script heeds that."""
+    if any(word in ("--dry-run", "--preflight-only", "--structure-only") for word in process.argv):
+        return True
+    if not environ:
+        return False
+    # A runner that knows --dry-run resets DRY_RUN at its start, so there the variable says nothing.
+    if environ.get("PREFLIGHT_ONLY") == "1" or environ.get("PF_STRUCTURE_ONLY") == "1":
+        return True
+    return environ.get("DRY_RUN") == "1" and not _knows_dry_run_flag(process, environ)
+
+
+def _knows_dry_run_flag(process: Process, environ: Dict[str, str]) -> bool:
+    script = read_run(process.argv).script
+    try:
+        with open(os.path.join(environ.get("PWD", "/"), script), "rb") as file:
+            return b"--dry-run" in file.read(65536)
+    except OSError:
+        return True
+
+
+def read_boards(processes: Dict[int, Process], read_cwd: ReadCwd) -> List[Board]:
+    """The boards that run now: `python … server.py --log-dir DIR [--extra-log-dir DIR]…` of a `webui` folder."""
+    boards = []
+    for process in processes.values():
+        if procs.is_dead(process):
+            continue
+        run = read_run(process.argv)
+        if run.language != "python" or os.path.basename(run.script) != "server.py":
+            continue
+        cwd = read_cwd(process.pid) or ""
+        script = os.path.join(cwd, run.script)
+        options = _read_options(list(run.arguments))
+        if os.path.basename(os.path.dirname(script)) != "webui" and "--log-dir" not in options:
+            continue
+        served = [os.path.realpath(os.path.join(cwd, folder))
+                  for name in ("--log-dir", "--extra-log-dir") for folder in options.get(name, ()) if folder]
+        if not options.get("--log-dir"):  # its own default
+            served.append(os.path.realpath(os.path.join(os.path.dirname(script), "..", "logs")))
+        port = options.get("--port", ["8080"])[-1]
+        boards.append(Board(process.pid, int(port) if port.isdigit() else None, tuple(served), process.uid))
+    return sorted(boards)
+
+
+def _read_options(words: List[str]) -> Dict[str, List[str]]:
+    options = {}  # type: Dict[str, List[str]]
+    place = 0
+    while place < len(words):
+        name, equals, value = words[place].partition("=")
+        place += 1
+        if not name.startswith("--"):
+            continue
+        if not equals:
+            while place < len(words) and not words[place].startswith("--"):
+                options.setdefault(name, []).append(words[place])
+                place += 1
+            options.setdefault(name, [])
+        else:
+            options.setdefault(name, []).append(value)
+    return options
+
+
+def is_board_name(file_name: str) -> bool:
+    """Would the board show a log of this name? (webui/server.py: LOG_EXTENSIONS, SKIP_SUFFIXES, SKIP_PREFIXES)"""
+    return (file_name.endswith((".log", ".out")) and not file_name.startswith(("launch_", "."))
+            and not file_name.endswith(("_vllm.log", "_train_gpu_wandb.log", "_server.out")))

@@ -1,0 +1,151 @@
+"""Step 3: the operator's answers. What is asked, what an answer means, what a missing one costs; nothing is printed here."""
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..errors import NOT_CONFIRMED, USAGE, OperatorError
+from ..text.durations import format_age, format_bytes
+from ..text.shell import quote_words
+from ..values import Board, Choices, Plan
+from . import digest, judge_config
+from .board import pick_served
+
+# 3f9c2a71
+_DIGEST = re.compile(r"[0-9a-f]{8}\Z")
+STOP = "stop"
+
+
+class Question(NamedTuple):
+    """A question with numbered answers. `option` answers it on the command line; `answers` maps what is typed."""
+
+    name: str
+    text: Tuple[str, ...]
+    option: str
+    answers: Dict[str, str]
+
+
+def find_questions(plan: Plan, board: Board, is_visible: bool, choices: Choices) -> List[Question]:
+    """What must be answered before the yes: the board, where it would not show the run, and an earlier run's log."""
+    questions = []
+    if plan.train_log and not is_visible and not choices.board:
+        questions.append(_ask_board(plan, board))
+    if choices.board == "link" and not is_visible and not pick_served(board):
+        raise OperatorError("--board link: %s" % ("no board runs on this machine" if not board.pid else
+                                                 "no directory that the board serves can be written: %s"
+                                                 % " ".join(board.served)),
+                            "--board leave launches without; or start the board first.", NOT_CONFIRMED, "board")
+    size = judge_config.old_log_size(plan)
+    if size and not choices.old_log:
+        questions.append(Question("old-log", (
+            "The launch truncates the log of an earlier run (%s):" % format_bytes(size), "  %s" % plan.train_log, "",
+            "  [1] keep a copy of it in this launch's record",
+            "  [2] lose it", "  [3] stop and pin another name in the config"),
+            "--old-log keep|lose", {"1": "keep", "2": "lose", "3": STOP}))
+    return questions
+
+
+def _ask_board(plan: Plan, board: Board) -> Question:
+    log = "This config writes its training log to\n  %s" % plan.train_log
+    answers = {"2": "leave", "3": STOP}
+    lines = []  # type: List[str]
+    if board.pid:
+        lines += ["but the board (pid=%d, port=%s) is serving" % (board.pid, board.port or "unknown"),
+                  "  %s" % (" ".join(board.served) or "unknown"),
+                  "It shows one level of that directory, so this run will never appear on it",
+                  "(training itself is unaffected)."]
+    else:
+        lines.append("and no board runs on this machine (training itself is unaffected).")
+    served = pick_served(board)
+    if served:
+        answers["1"] = "link"
+        lines += ["", "  [1] link it into %s once the log exists (no restart of the board; recommended)" % served]
+    lines += ([] if served else [""]) + ["  [2] leave it", "  [3] stop, and change the config or start a board first"]
+    return Question("board", tuple(log.split("\n") + lines), "--board %s" % ("link|leave" if served else "leave"), answers)
+
+
+def read_choice(question: Question, line: Optional[str]) -> Optional[str]:
+    """What a typed line means: an answer, "stop" at the end of input, None where it must be asked again."""
+    if line is None:
+        return STOP
+    word = line.strip().strip("[]").lower()
+    return question.answers.get(word) or (word if word in question.answers.values() else None)
+
+
+def read_yes(line: Optional[str], is_second: bool) -> Optional[bool]:
+    """Only y and yes are yes; Enter, n, the end of input and a second word that is neither are no; None asks again."""
+    word = "" if line is None else line.strip().lower()
+    if word in ("y", "yes"):
+        return True
+    if word in ("", "n", "no") or is_second:
+        return False
+    return None
+
+
+def read_mode(line: Optional[str]) -> Optional[str]:
+    """Enter and b are background, f is foreground; None asks again. The end of input stops."""
+    if line is None:
+        return STOP
+    word = line.strip().strip("[]").lower()
+    if word in ("", "b", "background"):
+        return "background"
+    return "foreground" if word in ("f", "foreground") else None
+
+
+def check_digest(word: str) -> str:
+    """The digest as it is compared. Raises OperatorError (exit 2) for what can't be one."""
+    if not _DIGEST.match(word.strip().lower()):
+        raise OperatorError("--confirm takes the eight hex digits that `rlrun check` prints, not %r" % word,
+                            "rlrun check CONFIG prints them.", USAGE, "digest")
+    return word.strip().lower()
+
+
+def refuse_other_plan(confirmed: str, plan: Plan, print_: digest.Fingerprint, earlier: Optional[Dict[str, Any]],
+                      recent: Tuple[str, ...]) -> OperatorError:
+    """The plan is not the one that was confirmed: what is known of the difference, and how to go on."""
+    if earlier:
+        changes = digest.describe_changes(earlier.get("parts", {}), _shorten(print_.parts))
+        what = "since that plan was launched (%s): %s" % (earlier.get("id"), "; ".join(changes[:8]) or "nothing that is kept")
+    elif recent:
+        what = "newest first: %s" % "; ".join(recent)
+    else:
+        what = "none of its files is newer than a day; look at the environment, the overrides and the kind"
+    return OperatorError("the plan is %s now, not %s; nothing was launched. What changed, %s" % (print_.digest, confirmed, what),
+                         "Look at it again (rlrun check %s) and confirm %s if it is right."
+                         % (quote_words([plan.config_shown]), print_.digest), NOT_CONFIRMED, "digest")
+
+
+def _shorten(parts: Dict[str, str]) -> Dict[str, str]:
+    from .record import hash_text
+    return {name: text if len(text) < 400 else hash_text(text) for name, text in parts.items()}
+
+
+def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:
+    """This very plan was launched already, and the yes was given for one launch."""
+    return OperatorError("plan %s was launched already, %s (%s); nothing was launched"
+                         % (earlier.get("digest"), format_age(age_seconds), earlier.get("id")),
+                         "To launch it once more: --again", NOT_CONFIRMED, "again")
+
+
+def refuse_unanswered(questions: List[Question], line: str) -> OperatorError:
+    """No terminal to ask at, and answers are missing."""
+    return OperatorError("nobody can be asked here, and %s unanswered: %s; nothing was launched" % (
+        "a question is" if len(questions) == 1 else "questions are", ", ".join(one.option for one in questions)),
+        "Give the answer on the command line: %s" % line, NOT_CONFIRMED, "unanswered")
+
+
+def describe_confirm_line(plan: Plan, value: str, questions: List[Question], choices: Choices, root_option: str,
+                          program: str) -> str:
+    """The exact line that launches this plan where nobody can be asked; `program`: how rlrun is started, shell-safe."""
+    words = ["run", plan.config if root_option or plan.config_shown == plan.config else plan.config_shown]
+    if root_option:
+        words += ["--root", root_option]
+    words += ["--confirm", value]
+    if choices.mode == "foreground":
+        words.append("--foreground")
+    given = {"board": choices.board, "old-log": choices.old_log}
+    for question in questions:
+        given[question.name] = "link" if "link" in question.answers.values() else \
+            "keep" if question.name == "old-log" else "leave"
+    for name in ("board", "old-log"):
+        if given[name]:
+            words += ["--" + name, given[name]]
+    return program + " " + quote_words(words) + (" -- " + quote_words(list(plan.overrides)) if plan.overrides else "")

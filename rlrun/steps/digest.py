@@ -1,0 +1,92 @@
+"""The digest: eight hex digits that name a plan. What time and the rest of the machine change is not in it."""
+import hashlib
+import json
+import re
+from typing import Dict, List, NamedTuple, Tuple
+
+from ..text.secret_names import is_secret_name
+from ..values import Git, Plan
+
+# A value shorter than this is not searched for inside of words: too many contain a 7.
+_MIN_SEARCHED = 4
+
+
+class Fingerprint(NamedTuple):
+    """A plan's digest and the parts that it was made of, for telling what changed."""
+
+    digest: str
+    parts: Dict[str, str]
+
+
+def hash_file(path: str) -> str:
+    """sha256 of a file's bytes, "unreadable" where they can't be had."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 16), b""):
+                digest.update(chunk)
+    except OSError:
+        return "unreadable"
+    return digest.hexdigest()
+
+
+def hash_sources(plan: Plan) -> Dict[str, str]:
+    """sha256 of the config and of every file that it reads in."""
+    return {path: hash_file(path) for path in plan.sources}
+
+
+def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint:
+    """The digest of a plan: kind, files, overrides, block, command, the environment that config and templates set,
+    revision, GPUs, and the paths that the launch deletes, all with the volatile values taken out. `gpus`: what this
+    launch takes, by index."""
+    volatile = find_volatile(plan)
+    parts = {"kind": plan.kind, "overrides": json.dumps(plan.overrides), "argv": json.dumps(plan.argv),
+             "block": drop_volatile(plan.block, volatile),
+             "launch command": drop_volatile(plan.launch_command, volatile),
+             "commit": git.commit or git.reason, "dirty files": " ".join(git.dirty) + " " + git.dirty_digest,
+             "gpus": " ".join(gpus), "deleted paths": drop_volatile(" ".join(plan.sweep.path_globs), volatile),
+             "root": plan.root}
+    for path, digest in hash_sources(plan).items():
+        parts["file %s" % path] = digest
+    for name in plan.set_names:
+        value = plan.environment.get(name)
+        if value is None or name in plan.volatile_names:
+            continue
+        parts["environment %s" % name] = _secret_state(value) if is_secret_name(name) else drop_volatile(value, volatile)
+    text = json.dumps(parts, sort_keys=True)
+    return Fingerprint(hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8], parts)
+
+
+def _secret_state(value: str) -> str:
+    return "set" if value else "empty"
+
+
+def find_volatile(plan: Plan) -> List[Tuple[str, str]]:
+    """(value, stand-in) of all that differs at every run, the longest first so that none hides in another."""
+    found = {}  # type: Dict[str, str]
+    for name in plan.volatile_names:
+        value = plan.environment.get(name, "")
+        if value:
+            found[value] = "<%s>" % name
+    if plan.name_is_volatile and plan.experiment:
+        found[plan.experiment] = "<name>"
+    return sorted(found.items(), key=lambda pair: (-len(pair[0]), pair[0]))
+
+
+def drop_volatile(text: str, volatile: List[Tuple[str, str]]) -> str:
+    """`text` with each volatile value replaced by its stand-in."""
+    for value, stand_in in volatile:
+        if len(value) >= _MIN_SEARCHED and not value.isdigit():
+            text = text.replace(value, stand_in)
+        else:  # seed=12345
+            text = re.sub(r"(?<![\w.-])%s(?![\w.-])" % re.escape(value), stand_in, text)
+    return text
+
+
+def describe_changes(old: Dict[str, str], new: Dict[str, str]) -> Tuple[str, ...]:
+    """Which parts of a plan differ from an earlier one's, in words; the values themselves may hold anything and stay away."""
+    words = []
+    for name in sorted(set(old) | set(new)):
+        if old.get(name) != new.get(name):
+            words.append("%s %s" % (name, "is new" if name not in old else "is gone" if name not in new else "changed"))
+    return tuple(words)

@@ -1,0 +1,48 @@
+"""How long a step may take: a guess, and said to be one, from earlier logs of the same project or not at all."""
+import glob
+import os
+from typing import List, Tuple
+
+from ..health import tail
+from ..stacks import load_stack
+from ..values import Plan
+from . import record
+
+_LOGS = 5
+_TAIL_BYTES = 1 << 18
+
+
+def find_project_logs(plan: Plan) -> Tuple[str, ...]:
+    """Earlier training logs of this project, newest first: those of recorded launches, and those that lie where this
+    run's would lie if it had another name."""
+    paths = {str(one["train_log"]) for one in record.list_records(plan.root)
+             if one.get("project") == plan.project and one.get("kind") == plan.kind and one.get("train_log")}
+    if plan.project and plan.experiment and plan.experiment in plan.train_log and \
+            "/%s/" % plan.project in plan.train_log.split(plan.experiment)[0] + "/":
+        pattern = "*".join(glob.escape(part) for part in plan.train_log.split(plan.experiment))
+        paths |= set(glob.glob(pattern))
+    found = []
+    for path in paths:
+        try:
+            found.append((os.stat(path).st_mtime, path))
+        except OSError:
+            continue
+    return tuple(path for _, path in sorted(found, reverse=True)[:_LOGS])
+
+
+def estimate_step(plan: Plan) -> str:
+    """`roughly 0.9 hours/step (median of 41 steps in 3 earlier logs of this project)`, or why it is unknown."""
+    if plan.kind != "train":
+        return ""
+    seconds = []  # type: List[float]
+    logs = 0
+    read = load_stack(plan.stack).read_step_seconds
+    for path in find_project_logs(plan):
+        steps = read(tail.read_tail(path, _TAIL_BYTES).decode("utf-8", "replace"))
+        logs += 1 if steps else 0
+        seconds += steps
+    if not seconds:
+        return "hours/step unknown: no earlier log of project %s" % (plan.project or "?")
+    hours = sorted(seconds)[len(seconds) // 2] / 3600
+    return "roughly %s hours/step (a guess: the median of %d steps in %d earlier log%s of this project)" % (
+        "%.2g" % hours, len(seconds), logs, "" if logs == 1 else "s")

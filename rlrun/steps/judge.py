@@ -1,0 +1,92 @@
+"""Step 2, the verdict: every check in the order of the report. YES only if nothing blocks."""
+import os
+from typing import Dict, Iterable, List, Tuple
+
+from ..host import address
+from ..stacks import load_stack
+from ..values import Board, Check, Machine, Plan, Preflight, Sweep, Verdict
+from . import judge_config, judge_host, judge_machine
+
+GLYPHS = {"pass": "✓", "advisory": "⚠", "blocks": "✗", "skipped": "·"}
+
+
+def judge_preflight(preflight: Preflight) -> List[Check]:
+    """The runner's own verdict: counts in one row, one more for each of its warnings and refusals, verbatim."""
+    counts = {level: sum(1 for line in preflight.lines if line.level == level) for level in ("OK", "WARN", "FATAL", "SKIP")}
+    words = "%d ok · %d warn · %d fatal" % (counts["OK"], counts["WARN"], counts["FATAL"])
+    if counts["SKIP"]:
+        words += " · %d skipped" % counts["SKIP"]
+    checks = []
+    if preflight.died:
+        checks.append(Check("preflight", "preflight:died", "blocks", preflight.summary,
+                            "Its last words are quoted below; mend the config and check again."))
+    elif preflight.is_thin:
+        checks.append(Check("preflight", "preflight:thin", "pass", "the config resolves; this kind has no preflight rules, so "
+                            "none were applied"))
+    else:
+        checks.append(Check("preflight", "preflight:fatal" if counts["FATAL"] else "preflight:ok",
+                            "blocks" if counts["FATAL"] else "pass", words, "Fix the ✗ lines of the preflight."
+                            if counts["FATAL"] else ""))
+    for line in preflight.lines:
+        if line.level == "WARN":
+            checks.append(Check("preflight", "preflight:warn", "advisory", line.text))
+        elif line.level == "FATAL":
+            checks.append(Check("preflight", "preflight:fatal", "blocks", line.text, line.text))
+    return checks
+
+
+def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, environ: Dict[str, str]) -> Verdict:
+    """The whole judgement of one plan on this machine."""
+    addresses = address.read_addresses()
+    checks = judge_preflight(preflight)
+    checks += judge_live(plan, machine, sweep, addresses)
+    if not preflight.died:
+        checks += judge_host.judge_imports(plan) + judge_host.judge_venv(plan)
+        checks += judge_host.judge_ray(plan, machine.clusters)
+        checks += judge_host.judge_address(plan, addresses[0] if addresses else "")
+    checks += judge_host.judge_memory(plan) + judge_host.judge_disks(plan)
+    checks += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
+    checks += load_stack(plan.stack).judge_config(plan)
+    checks += judge_config.judge_secrets(plan)
+    checks += judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
+    return make_verdict(checks)
+
+
+def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str, ...]) -> List[Check]:
+    """The part that time changes; judged again, alone, between the yes and the launch."""
+    is_head = judge_host.is_head_node(plan, addresses) is not False
+    return (judge_machine.judge_jobs(plan, machine) + judge_machine.judge_gpus(plan, machine)
+            + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep))
+
+
+def make_verdict(checks: Iterable[Check]) -> Verdict:
+    """Sums checks up: the names that block and those that warn, each once, in order."""
+    checks = tuple(checks)
+    blocking = _unique(check.name for check in checks if check.status == "blocks")
+    warnings = _unique(check.name for check in checks if check.status == "advisory")
+    return Verdict(checks, blocking, warnings)
+
+
+def _unique(names: Iterable[str]) -> Tuple[str, ...]:
+    found = []  # type: List[str]
+    for name in names:
+        if name not in found:
+            found.append(name)
+    return tuple(found)
+
+
+def count(verdict: Verdict, status: str) -> int:
+    """How many checks have this status. Of a preflight's refusals the lines count, not the row that sums them up."""
+    fatal_lines = sum(1 for check in verdict.checks if check.name == "preflight:fatal" and check.status == "blocks")
+    total = sum(1 for check in verdict.checks if check.status == status)
+    return total - 1 if status == "blocks" and fatal_lines > 1 else total
+
+
+def find_serving_board(plan: Plan, boards: Tuple[Board, ...]) -> "Tuple[Board, bool]":
+    """The board that concerns this plan, and whether the run would be visible on it. A board with pid 0 is none."""
+    folder = os.path.realpath(os.path.dirname(plan.train_log)) if plan.train_log else ""
+    shows = load_stack(plan.stack).is_board_name(os.path.basename(plan.train_log))
+    for board in boards:
+        if folder in board.served and shows:
+            return board, True
+    return (boards[0] if boards else Board(0, None, (), 0)), False

@@ -1,0 +1,160 @@
+"""The keeper: the runner's direct parent, detached, that waits for its end and writes how it went.
+
+It is forked, never started anew: the pyz may be replaced under it, so it imports nothing after the fork. Nothing that
+happens to it touches the runner.
+"""
+import json
+import os
+import signal
+import threading
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from .. import child
+from ..host import procs
+from . import record
+
+_TITLE = b"rlrun: keeper"
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGPIPE)
+
+
+class Job(NamedTuple):
+    """What a keeper is to do. `link` is called in a thread with a function that tells whether the run is over."""
+
+    executable: str
+    argv: Tuple[str, ...]
+    root: str
+    environ: Dict[str, str]
+    record: str
+    log_fd: int
+    lock_fd: int
+    link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]]
+
+
+def start(job: Job) -> Dict[str, Any]:
+    """Forks the keeper, which starts the runner. Returns {"pid", "start_ticks", "pgid", "keeper"} of it, or {"errno"}.
+
+    The lock is let go by the keeper once the runner runs, so that no other launch can slip in between.
+    """
+    told, tell = os.pipe()
+    # A Ctrl-C in these few milliseconds belongs to rlrun, not to the keeper, which can not yet ignore it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(told)
+            _keep(job, tell)
+        except BaseException:  # nobody is there to see it; the runner goes on
+            pass
+        finally:
+            os._exit(0)
+    os.close(tell)
+    data = b""
+    while True:
+        chunk = os.read(told, 4096)
+        if not chunk:
+            break
+        data += chunk
+    os.close(told)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        answer = json.loads(data.decode("ascii"))  # type: Dict[str, Any]
+    except ValueError:
+        answer = {"errno": 0}
+    answer["keeper"] = pid
+    return answer
+
+
+def _keep(job: Job, tell: int) -> None:
+    os.setsid()
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    hide_command_line(_TITLE)
+    _let_go_of_files([job.log_fd, job.lock_fd, tell])
+    started = time.time()
+    pid, code = child.exec_detached(job.argv, job.root, job.environ, job.log_fd, job.executable)
+    if pid < 0:
+        os.write(tell, json.dumps({"errno": code}).encode("ascii"))
+        return
+    identity = procs.read_identity(pid)
+    answer = {"pid": pid, "start_ticks": identity.start_ticks if identity else 0, "pgid": pid, "keeper": os.getpid()}
+    try:
+        record.write_json(job.record, "keeper.json", answer)
+    except OSError:
+        pass  # a full disk must not lose the run; rlrun writes the same into record.json
+    os.write(tell, json.dumps(answer).encode("ascii"))
+    for fd in (tell, job.lock_fd, job.log_fd):
+        os.close(fd)
+    _wait(job, pid, started)
+
+
+def _wait(job: Job, pid: int, started: float) -> None:
+    is_over = threading.Event()
+    thread = None
+    if job.link:
+        thread = threading.Thread(target=_link, args=(job, is_over), daemon=True)
+        thread.start()
+    _, status, usage = os.wait4(pid, 0)
+    ended = time.time()
+    is_over.set()
+    killed = os.WIFSIGNALED(status)
+    result = {"schema": record.SCHEMA, "status": None if killed else os.WEXITSTATUS(status),
+              "signal": child.signal_name(os.WTERMSIG(status)) if killed else None, "time_seconds": ended,
+              "duration_seconds": round(ended - started, 3), "max_rss_kib": usage.ru_maxrss}
+    _write_stubbornly(job.record, "exit.json", result)
+    if thread:
+        thread.join(30)
+
+
+def _link(job: Job, is_over: "threading.Event") -> None:
+    try:
+        result = job.link(is_over.is_set) if job.link else {}
+    except Exception as error:
+        result = {"state": "failed", "reason": "%s: %s" % (type(error).__name__, error)}
+    _write_stubbornly(job.record, "link.json", result)
+
+
+def _write_stubbornly(folder: str, name: str, value: Dict[str, Any]) -> None:
+    """A disk that is full now may have room in a while; the exit status is worth waiting for."""
+    for _ in range(360):
+        try:
+            record.write_json(folder, name, value)
+            return
+        except OSError:
+            time.sleep(10)
+
+
+def _let_go_of_files(keep: List[int]) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        if number > 2 and number not in keep:
+            try:
+                os.close(number)
+            except OSError:
+                pass
+    os.chdir("/")
+
+
+def hide_command_line(title: bytes) -> bool:
+    """Overwrites this process's command line, as /proc shows it, by `title`.
+
+    A runner's sweep kills by words in command lines, and the config's path may hold such a word: what rlrun was
+    started with must not be what ends it. The memory is this process's own (arg_start and arg_end in /proc/self/stat).
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if not 0 < start < end:
+            return False
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(title[:end - start - 1].ljust(end - start, b"\0"))
+    except (OSError, ValueError, IndexError, OverflowError):
+        return False
+    with open("/proc/self/cmdline", "rb") as file:
+        return file.read().rstrip(b"\0") == title[:end - start - 1]

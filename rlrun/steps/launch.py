@@ -1,0 +1,67 @@
+"""Step 6: the launch. Detached for good: nothing that ends rlrun, its terminal or its keeper ends the run."""
+import os
+import shutil
+from typing import Any, Callable, Dict, Optional
+
+from ..errors import MACHINE, OperatorError
+from ..host import procs
+from ..values import Identity, Launch, Plan
+from . import keeper, lock, preflight, record
+
+_TITLE = b"rlrun: launching"
+_SPARE_BYTES = 1 << 30
+
+
+def keep_old_log(plan: Plan, folder: str) -> str:
+    """Copies the earlier run's log into the record, since the launch truncates it. Returns the copy's path.
+
+    Raises OperatorError (exit 5) where there is no room: then nothing is launched.
+    """
+    target = os.path.join(folder, "earlier-" + os.path.basename(plan.train_log))
+    try:
+        needed = os.stat(plan.train_log).st_size
+        room = os.statvfs(folder)
+        if room.f_bavail * room.f_frsize < needed + _SPARE_BYTES:
+            raise OperatorError("no room for a copy of %s (%d MiB) in %s" % (plan.train_log, needed >> 20, folder),
+                                "Copy it elsewhere yourself and answer --old-log lose, or pin another name in the config.",
+                                MACHINE, "log:overwrite")
+        shutil.copy2(plan.train_log, target)
+    except OSError as error:
+        raise record.refuse_write(error, folder)
+    return target
+
+
+def make_environment(plan: Plan, environ: Dict[str, str]) -> Dict[str, str]:
+    """The run's environment: the operator's, without the switches that would keep the runner from launching."""
+    return {name: value for name, value in environ.items() if name not in plan.drop_env}
+
+
+def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, str], written: Dict[str, Any],
+           link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]]) -> Launch:
+    """Starts keeper and runner, and completes the record. Raises OperatorError (exit 5) where the runner can't start.
+
+    The lock goes over to the keeper, which lets it go once the runner runs.
+    """
+    env = make_environment(plan, environ)
+    executable = preflight.find_program(plan.argv[0], env)
+    keeper.hide_command_line(_TITLE)  # the runner's sweep reads command lines, and ours names the config
+    answer = keeper.start(keeper.Job(executable, plan.argv, plan.root, env, paths.record, paths.log_fd,
+                                     lock.fileno(held), link))
+    lock.release(held)
+    os.close(paths.log_fd)
+    if "pid" not in answer:
+        raise OperatorError("the runner could not start: %s" % os.strerror(int(answer.get("errno") or 0)),
+                            "Tried: %s in %s" % (" ".join(plan.argv), plan.root), MACHINE, "runner")
+    identity = Identity(int(answer["pid"]), int(answer["start_ticks"]), procs.read_boot_id())
+    written.update(state="launched", runner={"pid": identity.pid, "start_ticks": identity.start_ticks,
+                                             "pgid": int(answer["pgid"]), "keeper": int(answer["keeper"])})
+    save(paths.record, written)
+    return Launch(paths.record, paths.launch_log, identity, int(answer["pgid"]), int(answer["keeper"]))
+
+
+def save(folder: str, written: Dict[str, Any]) -> None:
+    """Writes record.json again with what is known now. A full disk must not hide a run that lives: keeper.json has it."""
+    try:
+        record.write_json(folder, "record.json", written)
+    except OSError:
+        pass

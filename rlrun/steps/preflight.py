@@ -1,0 +1,55 @@
+"""Step 2, first half: the runner checks its own config, once, and changes nothing."""
+import os
+import shutil
+import time
+from typing import Dict, NamedTuple, Tuple
+
+from .. import child
+from ..errors import MACHINE, OperatorError
+from ..stacks import load_stack
+from ..values import Outcome, Plan, Preflight, Request
+
+
+class DryRun(NamedTuple):
+    """A dry run that was started; `command` is what to show for it."""
+
+    request: Request
+    running: child.Running
+    command: Tuple[str, ...]
+    environ: Dict[str, str]
+
+
+def start_dry_run(request: Request, environ: Dict[str, str], structure_only: bool = False) -> DryRun:
+    """Starts the runner's own check in the checkout. Raises OperatorError (exit 5) where it can't."""
+    argv, env = load_stack(request.checkout.stack).plan_dry_run(request, environ, structure_only)
+    program = find_program(argv[0], env)
+    # Bytecode would be the one thing that a check leaves behind in the checkout.
+    env = dict(env, PYTHONDONTWRITEBYTECODE=env.get("PYTHONDONTWRITEBYTECODE") or "1")
+    return DryRun(request, child.start((program,) + tuple(argv[1:]), cwd=request.checkout.root, env=env, merge=True),
+                  tuple(argv), environ)
+
+
+def find_program(name: str, environ: Dict[str, str]) -> str:
+    """The absolute path of a program on the PATH of `environ`. Raises OperatorError (exit 5) where it has none."""
+    path = shutil.which(name, path=environ.get("PATH", os.defpath))
+    if not path:
+        raise OperatorError("no %s on PATH" % name, "The runner is a %s program. PATH is %s"
+                            % (name, environ.get("PATH", "not set")), MACHINE, "no-%s" % name)
+    return os.path.abspath(path)
+
+
+def finish_dry_run(dry_run: DryRun, timeout_seconds: float) -> Tuple[Plan, Preflight, Outcome]:
+    """Waits for the dry run and reads plan and verdict out of what it printed."""
+    outcome = child.finish(dry_run.running, timeout_seconds)
+    if outcome.how == "unstartable":
+        raise OperatorError("can't start the runner's own check: %s" % os.strerror(outcome.code),
+                            "Tried: %s" % " ".join(dry_run.command), MACHINE, "runner")
+    stack = load_stack(dry_run.request.checkout.stack)
+    now = time.time()
+    stamps = " ".join(sorted({time.strftime("%Y%m%d", clock(now + shift)) for clock in (time.gmtime, time.localtime)
+                              for shift in (0, -300)}))
+    plan, preflight = stack.read_dry_run(dry_run.request, outcome, dry_run.environ, stamps)
+    if preflight.died:
+        reason = "the runner's own check %s" % child.describe(outcome)
+        preflight = preflight._replace(summary=reason)
+    return plan, preflight, outcome

@@ -1,0 +1,91 @@
+"""Step 6, after the start: what the run itself says. Read from its own log and its own tree, up to a minute."""
+import json
+import os
+import time
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from ..health import tail
+from ..host import procs
+from ..stacks import load_stack
+from ..values import Launch, Plan, Readback
+from . import guard
+
+WAIT_SECONDS = 60.0
+# How long a run is watched once its trainer lives: an import error shows by then.
+_SETTLE_SECONDS = 2.0
+_POLL_SECONDS = 0.2
+_HEAD_BYTES = 1 << 20
+
+
+def read_back(launch: Launch, plan: Plan) -> Readback:
+    """What log, process tree and record say at this moment; nothing is waited for, nothing composed."""
+    text = tail.read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
+    told = load_stack(plan.stack).read_back(text)  # type: Dict[str, Any]
+    processes = procs.read_processes()
+    tree = procs.find_descendants(processes, [launch.runner.pid]) if launch.runner.pid in processes else set()
+    try:
+        size = os.stat(launch.launch_log).st_size
+    except OSError:
+        size = 0
+    return Readback(told["experiment"], _absolute(plan, told["train_log"]), _absolute(plan, told["vllm_log"]),
+                    _absolute(plan, told["trials"]), told["verdict"], tuple(told["fatal"]),
+                    guard.find_trainers(processes, tree), read_exit(launch), size)
+
+
+def _absolute(plan: Plan, path: str) -> str:
+    return os.path.normpath(os.path.join(plan.root, path)) if path else ""
+
+
+def read_exit(launch: Launch) -> Optional[Dict[str, object]]:
+    """exit.json where the run has ended; an end that the keeper can't tell (it is gone too) is told as such."""
+    path = os.path.join(launch.record, "exit.json")
+    for _ in range(2):
+        try:
+            with open(path, "rb") as file:
+                value = json.loads(file.read().decode("utf-8", "replace"))
+                return value if isinstance(value, dict) else None
+        except (OSError, ValueError):
+            if procs.is_alive(launch.runner):
+                return None
+        if _has_keeper(launch):
+            return None  # it is about to write it
+    return {"status": None, "signal": None, "reason": "the runner is gone and nobody recorded how it ended"}
+
+
+def _has_keeper(launch: Launch) -> bool:
+    identity = procs.read_identity(launch.keeper_pid)
+    process = procs.read_processes().get(launch.keeper_pid) if identity else None
+    return bool(process and not procs.is_dead(process))
+
+
+def wait(launch: Launch, plan: Plan, limit_seconds: float = WAIT_SECONDS,
+         sleep: Callable[[float], None] = time.sleep) -> Tuple[Readback, bool]:
+    """Polls until the run has told its name and works, has ended, or the time is up.
+
+    Returns what was read and whether the run settled. KeyboardInterrupt passes through.
+    """
+    deadline = time.monotonic() + limit_seconds
+    working_since = None  # type: Optional[float]
+    while True:
+        found = read_back(launch, plan)
+        now = time.monotonic()
+        if found.exit:
+            return read_back(launch, plan), False
+        if not (found.experiment and _is_working(launch, plan, found)):
+            working_since = None
+        elif working_since is None:
+            working_since = now
+        elif now - working_since >= _SETTLE_SECONDS:
+            return found, True
+        if now >= deadline:
+            return found, found.launch_log_bytes > 0
+        sleep(_POLL_SECONDS)
+
+
+def _is_working(launch: Launch, plan: Plan, found: Readback) -> bool:
+    """Does the tree hold a trainer, or a worker where the kind has none?"""
+    if found.trainer_pids:
+        return True
+    processes = procs.read_processes()
+    tree = procs.find_descendants(processes, [launch.runner.pid])
+    return guard.has_worker(processes, tree)

@@ -1,0 +1,65 @@
+"""Steps 1 and 2 in one: everything that `check` tells and that `run` decides by. Slow readings go side by side."""
+import os
+from typing import Dict, NamedTuple, Tuple
+
+from ..host import git as host_git
+from ..host import gpus
+from ..values import Board, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
+from . import digest, guard, judge, judge_machine, preflight
+
+
+class Survey(NamedTuple):
+    """What was found, and the judgement."""
+
+    request: Request
+    plan: Plan
+    preflight: Preflight
+    outcome: Outcome
+    machine: Machine
+    sweep: Sweep
+    verdict: Verdict
+    git: Git
+    fingerprint: digest.Fingerprint
+    board: Board
+    is_visible: bool
+
+
+def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) -> Survey:
+    """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs."""
+    dry_run = preflight.start_dry_run(request, environ)
+    query = gpus.start_query()
+    git_handle = host_git.start_git(request.checkout.root)
+    try:
+        plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
+    except BaseException:
+        gpus.cancel_query(query)
+        raise
+    git = host_git.finish_git(git_handle)
+    machine = guard.read_machine(query)
+    sweep = judge_machine.find_sweep(plan, machine)
+    verdict = judge.judge_all(plan, said, machine, sweep, environ)
+    board, is_visible = judge.find_serving_board(plan, machine.boards)
+    return Survey(request, plan, said, outcome, machine, sweep, verdict, git,
+                  digest.make_fingerprint(plan, git, name_gpus(plan)), board, is_visible)
+
+
+def name_gpus(plan: Plan) -> Tuple[str, ...]:
+    """The GPUs of a plan for its digest: how many of which, by the plan's own words; the machine's state is not in it."""
+    visible = plan.environment.get("CUDA_VISIBLE_DEVICES", "all")
+    return ("%s of %s" % ("unknown" if plan.gpu_count is None else plan.gpu_count, visible),)
+
+
+def look_again(found: Survey, environ: Dict[str, str]) -> "Tuple[Verdict, Machine, Tuple[str, ...]]":
+    """The second look, under the lock: the live part judged anew, and the files of the plan that changed since."""
+    from ..host import address
+    machine = guard.read_machine()
+    sweep = judge_machine.find_sweep(found.plan, machine)
+    verdict = judge.make_verdict(judge.judge_live(found.plan, machine, sweep, address.read_addresses()))
+    changed = tuple(path for path, value in digest.hash_sources(found.plan).items()
+                    if found.fingerprint.parts.get("file %s" % path) != value)
+    return verdict, machine, changed
+
+
+def read_operator_environment() -> Dict[str, str]:
+    """The environment that the runner gets: the operator's own, untouched."""
+    return dict(os.environ)

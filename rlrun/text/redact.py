@@ -1,0 +1,227 @@
+"""Takes secrets out of text before it is shown or stored. Changes no line structure, reads no file, no environment."""
+import json
+import re
+import shlex
+from typing import Callable, List, Mapping, Match, Pattern, Sequence, Set, Tuple
+
+from .secret_names import is_password_name, is_plain_value, is_secret_name
+
+__all__ = ["MARK", "find_secrets", "is_secret_name", "redact", "redact_config", "redact_words"]
+
+MARK = "<redacted>"
+MIN_SECRET_LENGTH = 8  # shorter values occur in ordinary text
+
+# A value: quoted pieces glued together as a shell does, or one bare word that may hold backslash escapes
+_QUOTED = r"""(?:\$?'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|\\"[^"\n]*\\")"""
+_BARE = r"""(?:\\.|[^\s"'\\])+"""
+_VALUE = r"(?:%s(?:%s|\\.)*|%s)" % (_QUOTED, _QUOTED, _BARE)
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
+
+# HF_TOKEN=abc   'DB_PASSWORD=two words'   --wandb-api-key=abc   +trainer.api_key=abc   api_key = "abc"
+_ASSIGNMENT = re.compile(
+    r"(?P<name>(?<![A-Za-z0-9_.-])-{0,2}%s)(?P<equals>(?:\[\w*\])?\+?=|[ \t]+=[ \t]*(?!=))(?P<value>\([^)\n]*\)|%s)?"
+    % (_NAME, _VALUE))
+# "api_key": "abc"   'HF_TOKEN': 'abc'   api_key: abc
+_FIELD = re.compile(
+    r"""(?P<name>(?P<quote>["'])%s(?P=quote)|(?<![A-Za-z0-9_."'/:-])%s)(?P<equals>[ \t]*:[ \t]*)(?P<value>%s)"""
+    % (_NAME, _NAME, _VALUE))
+# --api-key VALUE
+_OPTION = re.compile(r"(?P<name>(?<![\w-])--?[A-Za-z][\w-]*)(?P<equals>[\"']?,?[ \t]+)(?P<value>(?!-)%s)" % _VALUE)
+# ${HF_TOKEN:-abc}   : "${HF_TOKEN:=abc}"
+_DEFAULT = re.compile(r"(?P<name>\$\{\w+)(?P<equals>:?[-=+])(?P<value>[^}\n]+)")
+# DB_PASSWORD="first line      (the quote ends on a later line: only looked for in configs)
+_MANY_LINES = re.compile(
+    r"""(?P<name>(?<![A-Za-z0-9_.-])%s)=(?P<value>"(?:[^"\\]|\\.)*"|'[^']*')""" % _NAME, re.DOTALL)
+# …two words' and what a shell would glue to that quote
+_TO_SINGLE_QUOTE = re.compile(r"((?:[^'\\\n]|\\[^\n])*\\?)'(%s*)" % _QUOTED)
+_TO_DOUBLE_QUOTE = re.compile(r'((?:[^"\\\n]|\\.)*)"(%s*)' % _QUOTED)
+
+# What is a secret by its looks, whatever name it stands under
+_SHAPES = tuple((re.compile(pattern), replacement) for pattern, replacement in (
+    # -----BEGIN RSA PRIVATE KEY-----
+    (r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([A-Za-z0-9+/=:,\\\s]*)", None),
+    # sk-proj-Ab3…   hf_Ab3…   ghp_Ab3…   github_pat_11AB…   glpat-…   nvapi-…   wandb_v1_…   xoxb-1-2-…   r8_…
+    (r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}", MARK),
+    (r"(?<![A-Za-z0-9])(?:hf_|r8_|gh[pousr]_|api_org_)[A-Za-z0-9]{16,}", MARK),
+    (r"(?<![A-Za-z0-9])(?:github_pat_|wandb_v[0-9]_)[A-Za-z0-9_]{16,}", MARK),
+    (r"(?<![A-Za-z0-9])(?:glpat-|nvapi-|xox[abeoprs]-)[A-Za-z0-9_-]{10,}", MARK),
+    # AKIAIOSFODNN7EXAMPLE   AIzaSyA…   eyJhbGciOi….eyJzdWIi….SflKxw…
+    (r"(?<![A-Za-z0-9])A(?:KIA|SIA|ROA)[A-Z0-9]{16}(?![A-Za-z0-9])", MARK),
+    (r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}", MARK),
+    (r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MARK),
+    # api_key: 0123456789abcdef0123456789abcdef01234567   wandb login 0123…
+    (r"((?i:key|login(?: --\w+)*)[\"']?\s{0,3}[=: ]\s{0,3}[\"']?)[0-9a-f]{40}(?![0-9A-Za-z])", r"\1" + MARK),
+    # https://user:pass@host/
+    (r"(?<=://)([^\s/:@'\"]{0,200}:)(?!<redacted>@)[^\s/'\"]{1,500}@", r"\1" + MARK + "@"),
+    # Authorization: Basic dXNlcjpwYXNz
+    (r"(?i)(\bauthorization[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?:basic|token)\s+)[^\s\"']+", r"\1" + MARK),
+    (r"(?i)(\bbearer\s+)(?!<redacted>|(?:tokens?|auth\w*|credentials?|schemes?|is|was|not|and|or)\b)[^\s\"',;]{4,}",
+     r"\1" + MARK),
+))
+
+
+def find_secrets(environ: Mapping[str, str]) -> Tuple[str, ...]:
+    """Takes an environment; gives the values that must never be shown, longest first. Short and plain ones are left out,
+    since taking `true` or `4096` out of every text would destroy it."""
+    found = set()  # type: Set[str]
+    for name, value in environ.items():
+        if is_secret_name(name) and not is_plain_value(name, value):
+            found.update((value, value.strip()))
+            # A key in PEM form is also printed line by line.
+            found.update(line for line in value.split("\n") if len(line) >= 16 and not line.startswith("-----"))
+        for in_address in re.findall(r"://[^\s/:@]*:([^\s/]+)@", value):
+            if not is_plain_value("PASSWORD", in_address):
+                found.add(in_address)
+    return tuple(sorted((value for value in found if len(value) >= MIN_SECRET_LENGTH and not _is_number(value)
+                         and MARK not in value), key=lambda value: (-len(value), value)))
+
+
+def redact(text: str, secrets: Sequence[str] = ()) -> str:
+    """Takes text and the secrets that are known; gives it with these, with all that looks like a secret, and with the
+    value of every secret name replaced by `<redacted>`. Empty values, placeholders and references stay readable."""
+    text = _replace_known(text, secrets)
+    for pattern, replacement in _SHAPES:
+        text = pattern.sub(_hide_block if replacement is None else replacement, text)
+    text = _sub_each(_ASSIGNMENT, text, _hide_assignment)
+    text = _DEFAULT.sub(_hide_default, text)
+    text = _sub_each(_FIELD, text, _hide_field)
+    return _sub_each(_OPTION, text, _hide_option)
+
+
+def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str, ...]:
+    """`redact` for an argv, where the value of `--api-key` is a word of its own."""
+    words = []  # type: List[str]
+    is_value = False
+    for word in argv:
+        if is_value and not word.startswith("-"):
+            words.append(word if is_plain_value("PASSWORD", word) else MARK)
+            is_value = False
+            continue
+        name, equals, value = word.partition("=")
+        is_whole = bool(equals) and is_secret_name(name) and " " not in name and not is_plain_value(name, value)
+        words.append(name + "=" + MARK if is_whole else redact(word, secrets))
+        is_value = word.startswith("-") and not equals and " " not in word and is_secret_name(word)
+    return tuple(words)
+
+
+def redact_config(text: str, secrets: Sequence[str] = ()) -> str:
+    """`redact` for the copy of a config: also values over several lines. Assignments in comments count as well."""
+    return redact(_MANY_LINES.sub(_hide_many_lines, text), secrets)
+
+
+def _replace_known(text: str, secrets: Sequence[str]) -> str:
+    forms = set()  # type: Set[str]
+    for secret in secrets:
+        if secret and secret not in MARK:
+            forms.update(_written_forms(secret))
+    if not forms:
+        return text
+    longest_first = sorted(forms, key=lambda form: (-len(form), form))
+    return re.sub("|".join(longest_first), lambda found: MARK + "\n" * found.group().count("\n"), text)
+
+
+def _written_forms(secret: str) -> Set[str]:
+    """Patterns for the secret as it is, and as bash's %q, a shell's quotes, JSON and a URL would write it."""
+    if re.match(r"[A-Za-z0-9]+\Z", secret):
+        return {secret}
+    from urllib.parse import quote  # slow to import, and most secrets are plain
+    written = [shlex.quote(secret), json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1],
+               quote(secret, safe="", errors="replace"), quote(secret, errors="replace")]
+    if written[0] != secret:
+        written[0] = written[0][1:-1]
+    # With or without a backslash before each sign that a shell may know.
+    backslashed = re.sub(r"[\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e\s]", lambda found: "\\\\?" + re.escape(found.group()), secret)
+    return {re.escape(form) for form in [secret] + written if form} | {backslashed}
+
+
+def _sub_each(pattern: Pattern[str], text: str, hide: Callable[[Match[str]], Tuple[str, int]]) -> str:
+    """Like `sub`, but `hide` gives what to show and how far it has read. A match that hides nothing (an empty text) is
+    looked into, not skipped: the value of an innocent name may hold another assignment."""
+    pieces = []  # type: List[str]
+    copied = 0
+    found = pattern.search(text)
+    while found:
+        shown, end = hide(found)
+        position = found.end("equals")
+        if shown:
+            pieces.append(text[copied:found.start()] + shown)
+            copied = position = end
+        found = pattern.search(text, position)
+    return "".join(pieces) + text[copied:]
+
+
+def _hide_assignment(found: Match[str]) -> Tuple[str, int]:
+    name, value, text = found.group("name"), found.group("value") or "", found.string
+    if not is_secret_name(name):
+        return "", 0
+    head, start = name + found.group("equals"), found.end("equals")
+    before = text[found.start() - 1:found.start()]
+    if before in ("'", '"') and before:
+        # The whole word is quoted, so the value goes on to the closing quote and to what is glued to it.
+        rest = (_TO_DOUBLE_QUOTE if before == '"' else _TO_SINGLE_QUOTE).match(text, start)
+        if rest:
+            is_plain = is_plain_value(name, rest.group(1)) and not rest.group(2)
+            return ("", 0) if is_plain else (head + MARK + before, rest.end())
+    if before in ("?", "&") and before:  # the query of an address
+        value = value.split("&")[0]
+    is_bare = bool(value) and value[0] not in "\"'($\\"
+    line_start = text.rfind("\n", 0, found.start()) + 1
+    if is_bare and is_password_name(name) and text[line_start:found.start()].strip() in ("", "export", "declare -x"):
+        # A line of `env`, where nothing is quoted and a pass phrase may hold spaces.
+        line_end = text.find("\n", start)
+        value = text[start:] if line_end < 0 else text[start:line_end]
+    if is_plain_value(name, _unquote(value)):
+        return "", 0
+    return head + _mark_value(value), start + len(value)
+
+
+def _hide_field(found: Match[str]) -> Tuple[str, int]:
+    name, value = found.group("name"), found.group("value")
+    is_quoted_value = value[0] in "\"'"
+    if not is_quoted_value:
+        value = value.rstrip(",]})")
+    if not is_secret_name(name.strip("\"'")) or is_plain_value(name, _unquote(value)):
+        return "", 0
+    # In prose (`invalid api_key: must be set`) what follows is a word; a secret has digits.
+    if found.group("quote") or is_quoted_value or re.search("[0-9]", value) and len(value) >= MIN_SECRET_LENGTH:
+        return name + found.group("equals") + _mark_value(value), found.start("value") + len(value)
+    return "", 0
+
+
+def _hide_option(found: Match[str]) -> Tuple[str, int]:
+    name, value = found.group("name"), found.group("value")
+    if not is_secret_name(name) or is_plain_value(name, _unquote(value)):
+        return "", 0
+    return name + found.group("equals") + _mark_value(value), found.end()
+
+
+def _hide_default(found: Match[str]) -> str:
+    name, value = found.group("name"), found.group("value")
+    if not is_secret_name(name) or is_plain_value(name, value) or is_plain_value(name, value + "}"):
+        return found.group()
+    return name + found.group("equals") + MARK
+
+
+def _hide_many_lines(found: Match[str]) -> str:
+    name, value = found.group("name"), found.group("value")
+    lines = value.count("\n")
+    if not lines or not is_secret_name(name):
+        return found.group()
+    return "%s=%s%s%s%s" % (name, value[0], MARK, "\n" * lines, value[0])
+
+
+def _hide_block(found: Match[str]) -> str:
+    return found.group(1) + re.sub(r"\S[^\n]*", MARK, found.group(2))
+
+
+def _unquote(value: str) -> str:
+    is_one = len(value) > 1 and value[0] in "\"'" and value[-1] == value[0] and value.count(value[0]) == 2
+    return value[1:-1] if is_one else value
+
+
+def _mark_value(value: str) -> str:
+    return value[0] + MARK + value[0] if _unquote(value) != value else MARK
+
+
+def _is_number(value: str) -> bool:
+    return bool(re.match(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?\Z", value))

@@ -1,0 +1,132 @@
+"""The operator's terminal: the only writer to stdout and stderr and the only reader of stdin. Judges no answer.
+
+Output is flushed at once, fits the stream's encoding, and a stream that went away is silenced: a report that nobody
+reads any more (`| head`, a closed window) must not change what the command does or how it exits.
+"""
+import errno
+import os
+import sys
+from typing import Any, NamedTuple, Optional
+
+from .glyphs import to_stream_text
+from .shell import strip_colour
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET, errno.EBADF)  # EIO: the window was closed
+
+
+class Terminal(NamedTuple):
+    """How to talk to the operator. `is_interactive`: a question can be asked and its answer read."""
+
+    color: bool
+    is_quiet: bool
+    is_json: bool
+    is_interactive: bool
+
+
+def make_terminal(color_choice: str, is_quiet: bool, is_json: bool) -> Terminal:
+    """Takes `auto`, `always` or `never` and the two options; gives the Terminal. Reads NO_COLOR, TERM and the streams."""
+    color = color_choice == "always"
+    if color_choice == "auto":
+        color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in (None, "", "dumb") \
+            and _is_terminal(sys.stdout)
+    return Terminal(color and not is_json, is_quiet, is_json, _is_foreground())
+
+
+def print_result(terminal: Terminal, text: str) -> None:
+    """Writes what was asked for, a line or more, to stdout; also with `-q`."""
+    _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+
+
+def print_note(terminal: Terminal, text: str) -> None:
+    """Writes progress and prose to stderr; nothing with `-q`."""
+    if not terminal.is_quiet:
+        _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
+
+
+def print_error(terminal: Terminal, text: str) -> None:
+    """Writes why the command failed to stderr; also with `-q`."""
+    _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
+
+
+def paint(terminal: Terminal, text: str, style: str) -> str:
+    """Takes text and `bold`, `dim`, `red`, `green` or `yellow`; gives it with the escape codes, or as it is."""
+    return "\x1b[%sm%s\x1b[0m" % (_STYLES[style], text) if terminal.color and text else text
+
+
+def ask(terminal: Terminal, question: str) -> Optional[str]:
+    """Writes the question and gives the line that was typed, without its end; None at the end of input (Ctrl-D).
+
+    The question goes to stderr where that is a terminal, else to the terminal itself: a question that vanishes in
+    `2>log` would leave the operator before a silent screen. A line without Enter is no answer. Ctrl-C passes through.
+    """
+    if sys.stdin is None:
+        return None
+    if _is_terminal(sys.stderr) or not _write_to_tty(strip_colour(question)):
+        _write(sys.stderr, question)
+    try:
+        raw = getattr(sys.stdin, "buffer", sys.stdin).readline()  # type: Any
+    except (OSError, ValueError):  # EIO: moved to the background meanwhile, or the window is gone
+        raw = ""
+    line = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+    if not line.endswith("\n"):
+        _write(sys.stderr, "\n")
+        return None
+    return line.rstrip("\r\n")
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return stream is not None and bool(stream.isatty())
+    except (OSError, ValueError):
+        return False
+
+
+def _is_foreground() -> bool:
+    """Whether stdin is a terminal and ours to read. A background job would be stopped by its first read, and a process
+    that left the terminal's session (setsid) would take the input that is meant for the shell."""
+    if not _is_terminal(sys.stdin):
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
+
+
+def _fit_colour(text: str) -> str:
+    """Colour that was chosen for a terminal on stdout has no place in `2>file`."""
+    is_chosen_for_stdout_only = _is_terminal(sys.stdout) and not _is_terminal(sys.stderr)
+    return strip_colour(text) if is_chosen_for_stdout_only else text
+
+
+def _write_to_tty(text: str) -> bool:
+    try:
+        with open("/dev/tty", "wb", buffering=0) as tty:
+            tty.write(to_stream_text(text, getattr(sys.stdin, "encoding", None) or "ascii").encode("utf-8"))
+    except OSError:
+        return False
+    return True
+
+
+def _write(stream: Any, text: str) -> None:
+    if stream is None:  # closed when we were started
+        return
+    try:
+        stream.write(to_stream_text(text, getattr(stream, "encoding", None) or "ascii"))
+        stream.flush()
+    except ValueError:  # closed since
+        return
+    except OSError as error:
+        _silence(stream)
+        if error.errno not in _GONE and stream is sys.stdout:
+            _write(sys.stderr, "rlrun: the output could not be written: %s\n" % error.strerror)
+
+
+def _silence(stream: Any) -> None:
+    """Points the stream's descriptor to nowhere, or the interpreter would fail once more over what is left in it."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,196 @@
+"""build.py, and the one file that it makes: the same bytes from the same tree, and it starts wherever it is put."""
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+UNSHIPPED = shutil.ignore_patterns(".*", "dist", "__pycache__")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of what is shipped, in a git repository of its own, at a path with a space."""
+    copy = tmp_path / "a copy"
+    for name in ("rlrun", "tests/checkouts"):
+        shutil.copytree(str(ROOT / name), str(copy / name), ignore=UNSHIPPED)
+    shutil.copy(str(ROOT / "build.py"), str(copy))
+    git(copy, "init", "-q")
+    git(copy, "add", "-A")
+    git(copy, "-c", "user.name=x", "-c", "user.email=x@example.invalid", "commit", "-q", "-m", "x")
+    return copy
+
+
+def git(where, *arguments):
+    env = dict(os.environ, GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
+    return subprocess.run(["git", "-C", str(where)] + list(arguments), check=True, env=env,
+                          stdout=subprocess.PIPE).stdout.decode().strip()
+
+
+def build(tree, target, python=sys.executable, umask="022", **env):
+    environ = dict({"PATH": "/usr/bin:/bin", "HOME": str(tree)}, **env)
+    done = subprocess.run(["/bin/sh", "-c", 'umask %s && exec "$@"' % umask, "sh", python, str(tree / "build.py"), str(target)],
+                          cwd="/", env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    assert hashlib.sha256(target.read_bytes()).hexdigest() in done.stdout.decode("utf-8", "replace")
+    return target.read_bytes()
+
+
+def read_entry(archive, name):
+    with zipfile.ZipFile(str(archive)) as entries:
+        return entries.read(name)
+
+
+def test_the_same_bytes_twice(tree, tmp_path):
+    assert build(tree, tmp_path / "1.pyz") == build(tree, tmp_path / "2.pyz")
+
+
+def test_the_same_bytes_from_every_python(tree, tmp_path, each_builder):
+    assert build(tree, tmp_path / "1.pyz", each_builder) == build(tree, tmp_path / "2.pyz")
+
+
+def test_the_same_bytes_from_another_place_umask_and_locale(tree, tmp_path):
+    other = tmp_path / "elsewhere"
+    subprocess.run(["/bin/sh", "-c", 'umask 077 && git clone -q "$1" "$2"', "sh", str(tree), str(other)], check=True)
+    first = build(tree, tmp_path / "1.pyz", LC_ALL="C.UTF-8", TZ="Asia/Tokyo")
+    for number, umask in enumerate(("000", "077", "027")):
+        assert build(other, tmp_path / ("%d.pyz" % number), umask=umask, LC_ALL="C", SOURCE_DATE_EPOCH="1") == first
+        assert stat.S_IMODE((tmp_path / ("%d.pyz" % number)).stat().st_mode) == 0o755
+
+
+def test_the_same_bytes_without_git(tree, tmp_path):
+    commit = git(tree, "rev-parse", "HEAD")
+    first = build(tree, tmp_path / "1.pyz")
+    assert read_entry(tmp_path / "1.pyz", "rlrun/BUILD").decode() == commit + "\n"
+    (tree / "rlrun" / "__pycache__").mkdir()
+    (tree / "rlrun" / "__pycache__" / "x.py").write_text("")
+    shutil.rmtree(str(tree / ".git"))
+    assert build(tree, tmp_path / "2.pyz", SOURCE_COMMIT=commit) == first
+    build(tree, tmp_path / "3.pyz")
+    assert read_entry(tmp_path / "3.pyz", "rlrun/BUILD") == b"unknown\n"
+
+
+@pytest.mark.parametrize("path,is_shipped", [("rlrun/values.py", True), ("rlrun/added.py", True), ("scratch.py", False)])
+def test_a_changed_tree_says_so(tree, tmp_path, path, is_shipped):
+    with (tree / path).open("a") as out:
+        out.write("# changed\n")
+    build(tree, tmp_path / "1.pyz")
+    assert read_entry(tmp_path / "1.pyz", "rlrun/BUILD").endswith(b"+dirty\n") == is_shipped
+
+
+def test_what_is_in_it(tree, tmp_path):
+    (tree / ".gitignore").write_text("*.txt\n")
+    (tree / "rlrun" / "ignored.txt").write_text("")
+    build(tree, tmp_path / "1.pyz")
+    raw = (tmp_path / "1.pyz").read_bytes()
+    assert raw.startswith(b"#!/usr/bin/env python3\nPK")
+    with zipfile.ZipFile(str(tmp_path / "1.pyz")) as archive:
+        assert archive.testzip() is None
+        infos = archive.infolist()
+        names = [info.filename for info in infos]
+        assert names == sorted(names) and {"__main__.py", "rlrun/values.py", "rlrun/BUILD"} <= set(names)
+        assert not [name for name in names if "ignored" in name or "__pycache__" in name]
+        assert {info.compress_type for info in infos} == {zipfile.ZIP_STORED}
+        assert {info.date_time for info in infos} == {(1980, 1, 1, 0, 0, 0)}
+        assert {info.external_attr >> 16 for info in infos} == {0o100644}
+        index = archive.read("rlrun/demo_checkout/INDEX").decode().splitlines()
+        for line in index:
+            mode, _, path = line.partition(" ")
+            source = ROOT / "tests" / "checkouts" / "lego" / path
+            assert archive.read("rlrun/demo_checkout/" + path) == source.read_bytes()
+            assert mode == ("755" if os.access(str(source), os.X_OK) and source.stat().st_mode & 0o100 else "644")
+        assert any(line.startswith("755 ") for line in index)
+        assert len(index) + 1 == len([name for name in names if name.startswith("rlrun/demo_checkout/")])
+
+
+def test_a_failed_build_leaves_the_old_file(tree, tmp_path):
+    target = tmp_path / "dist" / "1.pyz"
+    target.parent.mkdir()
+    first = build(tree, target)
+    (tree / "rlrun" / "__main__.py").unlink()
+    done = subprocess.run([sys.executable, str(tree / "build.py"), str(target)], stderr=subprocess.PIPE)
+    assert done.returncode != 0
+    assert target.read_bytes() == first and os.listdir(str(target.parent)) == ["1.pyz"]
+
+
+# From here on it is the shipped file itself that runs.
+
+def is_version(done, path):
+    digest = hashlib.sha256(Path(str(path)).read_bytes()).hexdigest()
+    return (done.returncode, done.stderr) == (0, "") and digest in done.stdout
+
+
+def test_it_starts_under_every_python(run_pyz, pyz, each_python):
+    assert is_version(run_pyz(["version"], python=each_python), pyz)
+
+
+def test_version_as_json(run_pyz, pyz):
+    report = json.loads(run_pyz(["version", "--json"]).stdout)
+    assert report["schema"] == 1
+    assert read_entry(pyz, "rlrun/BUILD").decode().strip() in report.values()
+
+
+@pytest.mark.parametrize("name", ["rlrun", "rl run.pyz", "rlrun.pyz.old", "läuf.pyz", "-x", "a'b"])
+def test_it_starts_under_any_name(run_pyz, pyz, tmp_path, name):
+    """E7"""
+    folder = tmp_path / "read only"
+    folder.mkdir()
+    path = folder / name
+    shutil.copy(pyz, str(path))
+    path.chmod(0o555)
+    folder.chmod(0o555)
+    try:
+        assert is_version(run_pyz(["version"], path=str(path)), path)
+        assert is_version(run_pyz(["version"], path="./" + name, cwd=folder), path)
+    finally:
+        folder.chmod(0o755)
+    assert os.listdir(str(folder)) == [name]
+
+
+def test_it_starts_as_a_program_and_through_a_link(pyz, tmp_path, fake_bin, clean_env):
+    """E7, C5"""
+    (fake_bin / "python3").symlink_to(sys.executable)
+    (fake_bin / "rlrun").symlink_to(tmp_path / "link")
+    (tmp_path / "link").symlink_to(pyz)
+    done = subprocess.run(["rlrun", "version"], env=clean_env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          encoding="utf-8", executable=str(fake_bin / "rlrun"))
+    assert is_version(done, pyz)
+
+
+def test_shadows_on_pythonpath_and_in_the_working_directory(run_pyz, pyz, each_python, tmp_path, clean_env):
+    """E5"""
+    folder = tmp_path / "shadows"
+    folder.mkdir()
+    for name in ("argparse", "json", "signal", "logging", "platform", "subprocess", "hashlib", "shlex", "rlrun"):
+        (folder / (name + ".py")).write_text("raise RuntimeError\n")
+    clean_env["PYTHONPATH"] = str(folder)
+    for words in (["version"], ["--help"], ["check", "--help"]):
+        done = run_pyz(words, python=each_python, cwd=folder)
+        assert (done.returncode, done.stderr) == (0, ""), words
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(pyz, clean_env, each_python, closing):
+    for words in (["version"], ["--help"], ["nonsense"]):
+        done = subprocess.run(["/bin/sh", "-c", 'exec "$@" ' + closing, "sh", each_python, pyz] + words, env=clean_env,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == (2 if words == ["nonsense"] else 0), words
+        assert b"Traceback" not in done.stderr and b"Exception" not in done.stderr
+
+
+def test_a_reader_that_left(pyz, clean_env, each_python):
+    """`rlrun --help | true`: silent, and the exit code is the command's."""
+    for words in (["version"], ["--help"], ["completion", "bash"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run([each_python, pyz] + words, env=clean_env, stdin=subprocess.DEVNULL, stdout=writing,
+                              stderr=subprocess.PIPE)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, b""), words
