@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Builds dist/rlrun.pyz, the one file that ships: the same bytes from the same commit, on any Python from 3.8.
 
+Comments and docstrings stay here: every start reads and compiles what the archive holds. Line numbers stay the same.
+
 Takes from the checkout what git tracks or would track; runs nothing but git. `python3 build.py [TARGET]`.
 """
+import ast
 import hashlib
+import io
 import os
 import stat
 import subprocess
 import sys
+import tokenize
 import zipfile
-from typing import Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 SHEBANG = b"#!/usr/bin/env python3\n"
@@ -73,9 +78,53 @@ def read_source(path: str) -> bytes:
         return source.read()
 
 
+def strip_source(source: bytes, name: str, keeps_docstrings: bool = False) -> bytes:
+    """A module without comments and docstrings, each line of code where it was; ValueError where it would mean another."""
+    lines = source.split(b"\n")
+    tree = ast.parse(source, name)
+    for statement, is_alone in [] if keeps_docstrings else list(find_docstrings(tree)):
+        first, last = statement.lineno - 1, statement.end_lineno - 1
+        before, after = lines[first][:statement.col_offset], lines[last][statement.end_col_offset:].strip()
+        if before.strip() or (after and not after.startswith(b"#")):
+            continue  # it shares its line with code
+        lines[first:last + 1] = [before + b"pass" if is_alone else b""] + [b""] * (last - first)
+    text = [line.decode("utf-8") for line in lines]
+    for token in tokenize.tokenize(io.BytesIO(b"\n".join(lines)).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            text[row - 1] = text[row - 1][:column].rstrip()
+    stripped = "\n".join(text).encode("utf-8")
+    if describe_code(source, keeps_docstrings) != describe_code(stripped, keeps_docstrings):
+        raise ValueError("%s would change its meaning without comments and docstrings" % name)
+    return stripped
+
+
+def find_docstrings(tree: ast.AST) -> Iterator[Tuple[Any, bool]]:
+    """The docstrings of a module, its classes and functions, each with whether nothing else is in that body."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:
+            yield node.body[0], len(node.body) == 1 and not isinstance(node, ast.Module)
+
+
+def describe_code(source: bytes, keeps_docstrings: bool) -> str:
+    """What a module does and on which line, for a comparison: its syntax tree, with docstrings out of it."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if not keeps_docstrings and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if ast.get_docstring(node) is not None:
+                del node.body[0]
+            if not node.body and not isinstance(node, ast.Module):
+                node.body.append(ast.Pass())
+    places = [(type(node).__name__, node.lineno) for node in ast.walk(tree) if hasattr(node, "lineno") and not isinstance(node, ast.Pass)]
+    return "%s %s" % (ast.dump(tree), places)
+
+
 def collect_entries() -> Dict[str, bytes]:
     """All that goes into the archive, by name."""
     entries = {path: read_source(path) for path in list_sources("rlrun") if path.endswith((".py", ".txt"))}
+    for path in entries:
+        if path.endswith(".py"):  # the door says what it is also where nothing but the archive is at hand
+            entries[path] = strip_source(entries[path], path, keeps_docstrings=path == "rlrun/__main__.py")
     entries["__main__.py"] = entries["rlrun/__main__.py"]
     index = []
     for path in list_sources(DEMO_SOURCE):
@@ -89,7 +138,7 @@ def collect_entries() -> Dict[str, bytes]:
 
 
 def write_archive(target: str, entries: Dict[str, bytes]) -> None:
-    """Writes the archive; nothing in it depends on when, where and by whom. Stored: zlib's output differs by its build."""
+    """Writes the archive; nothing in it depends on when, where and by whom. Stored: zlib's output differs by build."""
     with open(target, "wb") as out:
         out.write(SHEBANG)
         with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:

@@ -1,8 +1,8 @@
 """The door: turns away a Python that is too old, shuts out modules that are not the library's, and calls cli.main.
 
-Owns: what must happen before the first import. Must not import anything of rlrun but cli, nor use syntax that Python 2.7
-can't parse. It is also the archive's own `__main__`. os.environ stays as it is: the run inherits the operator's
-PYTHONPATH.
+Owns: what must happen before the first import. Must not import anything of rlrun but cli, nor use syntax that
+Python 2.7 can't parse. It is also the archive's own `__main__`. os.environ stays as it is: the run inherits the
+operator's PYTHONPATH.
 """
 import os
 import sys
@@ -16,7 +16,7 @@ if sys.version_info < (3, 6):
 
 def _open_closed_streams():
     # type: () -> None
-    """With descriptor 0, 1 or 2 closed (`<&-`), the next file that is opened would become a program's stdin or stdout."""
+    """With descriptor 0, 1 or 2 closed (`<&-`), the next file to be opened would become a program's stdin or stdout."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

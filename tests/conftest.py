@@ -44,7 +44,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def find_pythons(lowest: Tuple[int, int] = (3, 6)) -> List[str]:
     """Every Python of at least this version found here, one a version."""
     candidates = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3"))) + ["/usr/bin/python3", sys.executable]
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     for path in candidates:
         try:
             shown = subprocess.run([path, "-I", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"],

@@ -187,7 +187,7 @@ def test_closed_streams(pyz, clean_env, each_python, closing):
 
 def test_a_reader_that_left(pyz, clean_env, each_python):
     """`rlrun --help | true`: silent, and the exit code is the command's."""
-    for words in (["version"], ["--help"], ["completion", "bash"]):
+    for words in (["version"], ["--help"], ["explain"]):
         reading, writing = os.pipe()
         os.close(reading)
         done = subprocess.run([each_python, pyz] + words, env=clean_env, stdin=subprocess.DEVNULL, stdout=writing,

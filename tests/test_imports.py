@@ -14,7 +14,7 @@ PACKAGE = ROOT / "rlrun"
 # Highest first; a layer may import lower ones and itself, not the one beside it.
 LAYERS = (("__main__",), ("cli",), ("commands",), ("steps",), ("health", "stacks"), ("host", "text"), ("values",))
 FOR_ALL = ("errors", "child")  # errors imports nothing, child only values
-ONLY = {"__main__": {"cli"}, "errors": set(), "child": {"values"}, "values": set()}  # type: Dict[str, Set[str]]
+ONLY: Dict[str, Set[str]] = {"__main__": {"cli"}, "errors": set(), "child": {"values"}, "values": set()}
 
 # Modules that start or end processes, and who may.
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty", "concurrent"}
@@ -128,7 +128,8 @@ def test_every_module_has_a_place():
 
 def test_no_circle():
     edges = {name: {one.target for one in read_own_imports(name)} - {name} for name in MODULES}
-    done, path = set(), []  # type: Tuple[Set[str], List[str]]
+    done: Set[str] = set()
+    path: List[str] = []
 
     def visit(name: str) -> None:
         if name in path:

@@ -11,7 +11,8 @@ LINTERS = {
     "ruff": ["-m", "ruff", "check", "--config", "tests/ruff.toml", "--no-cache", "."],
     "mypy": ["-m", "mypy", "--config-file", "tests/mypy.ini"],
     # An annotation in quotes is never evaluated, so what stands in it need not exist in 3.6.
-    "vermin": ["-m", "vermin", "-t=3.6-", "--no-tips", "--violations", "--no-eval-annotations", "--no-parse-comments", "rlrun"],
+    "vermin": ["-c", "from vermin.main import main; main()", "-t=3.6-", "--no-tips", "--violations",
+               "--no-eval-annotations", "--no-parse-comments", "rlrun"],
 }
 
 

@@ -13,10 +13,11 @@ from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
 from ..text.redact import redact
-from ..text.shell import escape_controls
+from ..text.shell import escape_controls, strip_colour
 from ..values import Launch, Readback
 
 _TAIL_LINES = 15
+_LINE_LENGTH = 240  # a step line alone has thousands of characters
 _FOREGROUND_POLL_SECONDS = 0.1
 
 
@@ -133,13 +134,14 @@ def _render_end(started: Launch, back: Readback, secrets: Tuple[str, ...]) -> Li
     lines += ["  %s" % escape_controls(line) for line in back.fatal]
     last = tail.read_last_lines(started.launch_log, _TAIL_LINES)
     lines.append("The end of %s:" % started.launch_log if last else "%s is empty." % started.launch_log)
-    lines += ["  | " + escape_controls(redact(_plain(line), secrets)) for line in last]
+    lines += ["  | " + _shorten(escape_controls(redact(strip_colour(line), secrets))) for line in last]
+    if back.exit and back.exit.get("status") == 0:
+        return lines + ["It ended 0 within the first minute; its log tells whether that was success. Nothing is retried."]
     return lines + ["Nothing is retried. Mend the cause, then launch again."]
 
 
-def _plain(line: str) -> str:
-    from ..text.shell import strip_colour
-    return strip_colour(line)
+def _shorten(line: str) -> str:
+    return line if len(line) <= _LINE_LENGTH else line[:_LINE_LENGTH - 1] + "…"
 
 
 def describe_exit(ended: Dict[str, Any]) -> str:

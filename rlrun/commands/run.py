@@ -69,7 +69,7 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     lines = ["A run is already in flight; refusing to start another:"]
     lines += ["  %s   %s" % ("pids:" if number == 0 else "     ", describe_process(one.top)) for number, one in enumerate(runs)]
     lines.append("  log:    %s" % (guard.find_newest_log([one.root for one in runs if one.root] + [root]) or "none found under logs/"))
-    stops = " or ".join(describe_stop(one.top) for one in runs[:3])
+    stops = " or ".join(describe_stop(one) for one in runs[:3])
     lines.append("Let it finish, or stop it yourself (%s), then run this again." % stops)
     error = OperatorError("\n".join(lines), "", BLOCKED, "job:running")
     error.shape = {"blocking": ["job:running"], "runs": [
@@ -256,7 +256,7 @@ def _refuse_race(found: survey.Survey, answers: _Answers) -> None:
 def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) -> Optional[Any]:
     if answers.board != "link":
         return None
-    served = pick_served(found.board)
+    served = pick_served(found.board, found.plan.root)
     if not served:
         raise OperatorError("no directory that the board serves can be written any more", "Answer --board leave.", MACHINE, "board")
     from ..steps import board_link  # imported before the keeper is forked, which must import nothing

@@ -4,6 +4,7 @@ Everything takes `root`, the folder that stands for /proc. A process that vanish
 """
 import os
 import pwd
+import signal
 import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
@@ -89,6 +90,14 @@ def read_exe(pid: int, root: str = "/proc") -> Optional[str]:
 def read_cgroup(pid: int, root: str = "/proc") -> str:
     """The text of /proc/PID/cgroup, one `hierarchy:controllers:path` a line; empty where it can't be read."""
     return _read_text("%s/%d/cgroup" % (root, pid))
+
+
+def ignores_interrupt(pid: int, root: str = "/proc") -> bool:
+    """Does the process ignore SIGINT? One that a script started with `&` does, and so does all that it starts."""
+    for line in _read_text("%s/%d/status" % (root, pid)).splitlines():
+        if line.startswith("SigIgn:"):  # SigIgn:	0000000000000006
+            return bool(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1))
+    return False
 
 
 def read_boot_id(root: str = "/proc") -> str:

@@ -290,6 +290,11 @@ def _pick_gates(kind, value):  # type: ignore
                "be pulled, not a model problem."))
 
 
+def name_environment(root: str) -> Tuple[str, Tuple[str, ...]]:
+    """The virtual environment that configs name by default, and the modules that a training run looks for in it."""
+    return os.path.join(root, ".venv"), ("veomni", "verl", "ray", "vllm", "wandb")
+
+
 def judge_config(plan: Plan) -> List[Check]:
     """What only this stack can judge of a plan: vLLM's tensor parallelism against the model's heads. Advisory."""
     checks = []

@@ -57,7 +57,7 @@ def classify(process: Process, read_cwd: ReadCwd) -> Optional[Role]:
         if os.path.basename(run.script) == "harbor" and "run" in run.arguments[:1]:
             return Role("lego", "worker", "eval")
     first = process.argv[0] if process.argv else ""
-    program = os.path.basename(first)
+    program = os.path.basename(first.split(" ")[0])  # a title may carry its options in the first word
     if program in _CLUSTER_PROGRAMS or (not first and process.comm in _CLUSTER_PROGRAMS):
         return Role("lego", "cluster", "")
     if program == "vllm" and "serve" in process.argv[1:2]:

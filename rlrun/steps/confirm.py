@@ -28,7 +28,7 @@ def find_questions(plan: Plan, board: Board, is_visible: bool, choices: Choices)
     questions = []
     if plan.train_log and not is_visible and not choices.board:
         questions.append(_ask_board(plan, board))
-    if choices.board == "link" and not is_visible and not pick_served(board):
+    if choices.board == "link" and not is_visible and not pick_served(board, plan.root):
         raise OperatorError("--board link: %s" % ("no board runs on this machine" if not board.pid else
                                                  "no directory that the board serves can be written: %s"
                                                  % " ".join(board.served)),
@@ -54,7 +54,7 @@ def _ask_board(plan: Plan, board: Board) -> Question:
                   "(training itself is unaffected)."]
     else:
         lines.append("and no board runs on this machine (training itself is unaffected).")
-    served = pick_served(board)
+    served = pick_served(board, plan.root)
     if served:
         answers["1"] = "link"
         lines += ["", "  [1] link it into %s once the log exists (no restart of the board; recommended)" % served]

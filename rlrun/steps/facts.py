@@ -1,10 +1,12 @@
 """The facts of `probe`: what is read off this machine, each OK, WARN or INFO. Judges no launch."""
 import os
+import shutil
 import time
 from typing import List, Optional
 
 from ..errors import OperatorError
-from ..host import address, disks, gpus, memory, ports, procs, session
+from ..host import address, disks, gpus, memory, ports, procs, python_env, session
+from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes, format_elapsed, format_mib
 from ..values import Checkout, Disk, Fact, Machine
 from . import guard, orient
@@ -17,7 +19,7 @@ def read_facts(root_option: str) -> List[Fact]:
     machine = guard.read_machine()
     facts = [_host_fact()]
     facts += _job_facts(machine) + _ray_facts(machine) + _gpu_facts(machine) + _port_facts(machine)
-    facts += _disk_facts(checkout) + _memory_facts()
+    facts += _disk_facts(checkout) + _memory_facts() + _python_facts(checkout)
     facts += [fact for fact in session.find_limits()]
     facts += [Fact("WARN", "session:ends", words) for words in session.find_session_ends(environ=dict(os.environ))]
     inherited = session.find_inherited(os.environ)
@@ -119,6 +121,24 @@ def _memory_facts() -> List[Fact]:
     facts = [Fact("WARN" if shm.used_percent >= 50 else "OK", "shm", _describe(shm))] if shm else []
     limit, source = memory.read_memory_limit_bytes()
     return facts + [Fact("INFO", "memory", "%s (%s)" % (format_bytes(limit) if limit is not None else "no limit known", source))]
+
+
+def _python_facts(checkout: Optional[Checkout]) -> List[Fact]:
+    if not checkout:
+        return []
+    venv, modules = load_stack(checkout.stack).name_environment(checkout.root)
+    python = os.path.join(venv, "bin", "python3")
+    if os.access(python, os.X_OK):
+        facts = [Fact("OK", "venv", "%s (%s)" % (venv, python_env.read_version(python) or "version unknown"))]
+    else:
+        fallback = shutil.which("python3") or ""
+        facts = [Fact("WARN", "venv", "no %s: the runner falls back to %s" % (python, fallback or "nothing"))]
+        python = fallback
+    found = python_env.find_modules(python, modules, cwd=checkout.root) if python else None
+    if found is None:
+        return facts + [Fact("WARN", "import:unknown", "%s gave no answer" % (python or "no python3"))]
+    return facts + [Fact("OK", "import:%s" % name, found[name]) if found.get(name) else
+                    Fact("WARN", "import:%s" % name, "not importable by %s" % python) for name in modules]
 
 
 def _log_facts(checkout: Optional[Checkout]) -> List[Fact]:

@@ -25,8 +25,7 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
                             "none were applied"))
     else:
         checks.append(Check("preflight", "preflight:fatal" if counts["FATAL"] else "preflight:ok",
-                            "blocks" if counts["FATAL"] else "pass", words, "Fix the ✗ lines of the preflight."
-                            if counts["FATAL"] else ""))
+                            "blocks" if counts["FATAL"] else "pass", words))
     for line in preflight.lines:
         if line.level == "WARN":
             checks.append(Check("preflight", "preflight:warn", "advisory", line.text))

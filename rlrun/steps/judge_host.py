@@ -122,7 +122,7 @@ def judge_memory(plan: Plan) -> List[Check]:
 
 def judge_limits() -> List[Check]:
     """Open files, locked memory."""
-    return [Check("live", fact.name, "advisory", fact.detail, "explain %s says more." % fact.name)
+    return [Check("live", fact.name, "advisory", fact.detail, "rlrun explain %s" % fact.name)
             for fact in session.find_limits() if fact.level == "WARN"]
 
 

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from ..host import disks, gpus, ports, procs
 from ..text.durations import format_elapsed, format_mib
 from ..text.shell import escape_controls
-from ..values import Check, Gpu, GpuHolder, Machine, Plan, Process, Sweep, SweptProcess
+from ..values import Check, Gpu, GpuHolder, LiveRun, Machine, Plan, Process, Sweep, SweptProcess
 
 # Below this a GPU counts as free: a driver and an idle context take some hundred MiB (eval's own wait uses it too).
 FREE_GPU_MIB = 2000
@@ -32,8 +32,7 @@ def judge_jobs(plan: Plan, machine: Machine) -> List[Check]:
         words = "%s %s %s" % (run.stack, run.kind, run.role) if run.kind else "%s %s" % (run.stack, run.role)
         checks.append(Check("live", "job:running", "blocks",
                             "%s, %s, %d processes" % (describe_process(run.top), words, len(run.pids)),
-                            "Let it finish, or stop it yourself (%s), then look again."
-                            % describe_stop(run.top)))
+                            "Let it finish, or stop it yourself (%s), then look again." % describe_stop(run)))
     swept = {one.process.pid for one in find_swept(plan, machine)}
     for process in machine.clusters:
         if process.pid in swept:
@@ -51,10 +50,13 @@ def judge_jobs(plan: Plan, machine: Machine) -> List[Check]:
     return checks if checks else [Check("live", "job:none", "pass", "none")]
 
 
-def describe_stop(top: Process) -> str:
-    """The command that stops a run: SIGINT to its group, since bash waits for its pipeline and heeds none sent to it
-    alone. A group that is not the run's own is not named."""
-    return "kill -INT -- -%d" % top.pgid if top.pgid == top.pid else "kill -INT %d" % top.pid
+def describe_stop(run: LiveRun) -> str:
+    """The command that stops a live run: SIGINT to its group, since bash waits for its pipeline and heeds none that is
+    sent to it alone; to each process where the group is somebody else's too; SIGTERM where SIGINT is ignored (S3)."""
+    name = "TERM" if procs.ignores_interrupt(run.top.pid) else "INT"
+    if run.top.pgid == run.top.pid:
+        return "kill -%s -- -%d" % (name, run.top.pgid)
+    return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))
 
 
 def _name_some(processes: Tuple[Process, ...]) -> str:

@@ -17,7 +17,7 @@ DASH = "\u2014"
 SPARKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # one eighth to full
 
 # A stand-in keeps its meaning when it stands alone; columns shift only where one glyph takes two letters.
-STAND_INS = {
+STAND_INS: Dict[str, str] = {
     PASS: "+", "\u2714": "+", ADVISORY: "!", BLOCKS: "x", "\u2718": "x", SKIPPED: "-", ARROW: "->", "\u2190": "<-",
     "\u21d2": "=>", DOUBLE_RULE: "=", RULE: "-", "\u2501": "-", TIMES: "x", BULLET: "*", REFUSED: "o", ELLIPSIS: "...",
     BAR: "|", "\u2503": "|", "\u2514": "`", "\u251c": "|", "\u250c": "+", "\u2510": "+", "\u2518": "+", "\u2524": "|",
@@ -26,7 +26,7 @@ STAND_INS = {
     "\u00a0": " ", "\ufe0f": "",
     "\u2591": ".", "\u2592": ":", "\u2593": "%",
     "\u258f": "|", "\u258e": "|", "\u258d": "|", "\u258c": "#", "\u258b": "#", "\u258a": "#", "\u2589": "#",
-}  # type: Dict[str, str]
+}
 STAND_INS.update(zip(SPARKS, "_.-=+*%#"))
 
 
@@ -40,7 +40,7 @@ def to_stream_text(text: str, encoding: str) -> str:
         return text
     if not _can_take(encoding, "a"):
         encoding = "ascii"
-    table = {}  # type: Dict[int, str]
+    table: Dict[int, str] = {}
     for character in set(text):
         if not _can_take(encoding, character):
             stand_in = STAND_INS.get(character)
@@ -49,7 +49,7 @@ def to_stream_text(text: str, encoding: str) -> str:
 
 
 def escape_character(character: str) -> str:
-    """`\\x1b`, `\\u202e`, `\\U0001f600`; a byte that was not decodable as that byte; \\n, \\r and \\t by their letter."""
+    """`\\x1b`, `\\u202e`, `\\U0001f600`; an undecodable byte as that byte; \\n, \\r and \\t by their letter."""
     number = ord(character)
     if 0xDC80 <= number <= 0xDCFF:  # how os.fsdecode keeps a byte that is no UTF-8
         number -= 0xDC00

@@ -61,9 +61,11 @@ _SHAPES = tuple((re.compile(pattern), replacement) for pattern, replacement in (
 
 
 def find_secrets(environ: Mapping[str, str]) -> Tuple[str, ...]:
-    """Takes an environment; gives the values that must never be shown, longest first. Short and plain ones are left out,
-    since taking `true` or `4096` out of every text would destroy it."""
-    found = set()  # type: Set[str]
+    """Takes an environment; gives the values that must never be shown, longest first.
+
+    Short and plain ones are left out, since taking `true` or `4096` out of every text would destroy it.
+    """
+    found: Set[str] = set()
     for name, value in environ.items():
         if is_secret_name(name) and not is_plain_value(name, value):
             found.update((value, value.strip()))
@@ -90,7 +92,7 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
 
 def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str, ...]:
     """`redact` for an argv, where the value of `--api-key` is a word of its own."""
-    words = []  # type: List[str]
+    words: List[str] = []
     is_value = False
     for word in argv:
         if is_value and not word.startswith("-"):
@@ -110,7 +112,7 @@ def redact_config(text: str, secrets: Sequence[str] = ()) -> str:
 
 
 def _replace_known(text: str, secrets: Sequence[str]) -> str:
-    forms = set()  # type: Set[str]
+    forms: Set[str] = set()
     for secret in secrets:
         if secret and secret not in MARK:
             forms.update(_written_forms(secret))
@@ -130,14 +132,15 @@ def _written_forms(secret: str) -> Set[str]:
     if written[0] != secret:
         written[0] = written[0][1:-1]
     # With or without a backslash before each sign that a shell may know.
-    backslashed = re.sub(r"[\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e\s]", lambda found: "\\\\?" + re.escape(found.group()), secret)
+    backslashed = re.sub(r"[\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e\s]",
+                         lambda found: "\\\\?" + re.escape(found.group()), secret)
     return {re.escape(form) for form in [secret] + written if form} | {backslashed}
 
 
 def _sub_each(pattern: Pattern[str], text: str, hide: Callable[[Match[str]], Tuple[str, int]]) -> str:
     """Like `sub`, but `hide` gives what to show and how far it has read. A match that hides nothing (an empty text) is
     looked into, not skipped: the value of an innocent name may hold another assignment."""
-    pieces = []  # type: List[str]
+    pieces: List[str] = []
     copied = 0
     found = pattern.search(text)
     while found:

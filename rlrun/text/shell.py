@@ -23,7 +23,7 @@ _CONTROLS = re.compile(
 
 
 def quote_words(argv: Sequence[str]) -> str:
-    """Takes an argv; gives the line that makes any POSIX shell run exactly that. A newline in a word stays, in quotes."""
+    """Takes an argv; gives the line that makes any POSIX shell run just that. A newline in a word stays, in quotes."""
     words = [shlex.quote(word) for word in argv]
     # `A=b` in front would be an assignment, `time` a keyword.
     if words and words[0] == argv[0] and ("=" in argv[0] or argv[0] in _RESERVED):
