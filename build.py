@@ -24,6 +24,7 @@ FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 FIXED_MODE = stat.S_IFREG | 0o644
 UNIX = 3
 ZIP_VERSION = 20
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def run_git(*arguments: str) -> Optional[bytes]:
@@ -102,20 +103,20 @@ def strip_source(source: bytes, name: str, keeps_docstrings: bool = False) -> by
 def find_docstrings(tree: ast.AST) -> Iterator[Tuple[Any, bool]]:
     """The docstrings of a module, its classes and functions, each with whether nothing else is in that body."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
             yield node.body[0], len(node.body) == 1 and not isinstance(node, ast.Module)
 
 
 def describe_code(source: bytes, keeps_docstrings: bool) -> str:
     """What a module does and on which line, for a comparison: its syntax tree, with docstrings out of it."""
     tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if not keeps_docstrings and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if ast.get_docstring(node) is not None:
-                del node.body[0]
-            if not node.body and not isinstance(node, ast.Module):
-                node.body.append(ast.Pass())
-    places = [(type(node).__name__, node.lineno) for node in ast.walk(tree) if hasattr(node, "lineno") and not isinstance(node, ast.Pass)]
+    for node in [] if keeps_docstrings else list(ast.walk(tree)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            del node.body[0]
+        if isinstance(node, DOCUMENTED[1:]) and not node.body:
+            node.body.append(ast.Pass())
+    places = [(type(node).__name__, node.lineno) for node in ast.walk(tree)
+              if hasattr(node, "lineno") and not isinstance(node, ast.Pass)]
     return "%s %s" % (ast.dump(tree), places)
 
 

@@ -51,6 +51,7 @@ def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX
     except BaseException:
         end_group(popen)
         raise
+    seconds = time.monotonic() - running.started  # without the time that it takes to end it
     if how:
         end_group(popen)
     elif is_held:
@@ -61,7 +62,7 @@ def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX
     code = popen.returncode if popen.returncode is not None else 0
     if not how:
         how, code = ("killed", -code) if code < 0 else ("ended", code)
-    return Outcome(running.argv, how, code, output, errors, time.monotonic() - running.started)
+    return Outcome(running.argv, how, code, output, errors, seconds)
 
 
 def run(argv: Sequence[str], timeout_seconds: float, *, cwd: Optional[str] = None,
@@ -72,7 +73,7 @@ def run(argv: Sequence[str], timeout_seconds: float, *, cwd: Optional[str] = Non
 
 
 def _collect(popen: "subprocess.Popen[bytes]", deadline: float, limit: int) -> Tuple[str, bytes, bytes, bool]:
-    pipes = {pipe.fileno(): [] for pipe in (popen.stdout, popen.stderr) if pipe}  # type: Dict[int, List[bytes]]
+    pipes: Dict[int, List[bytes]] = {pipe.fileno(): [] for pipe in (popen.stdout, popen.stderr) if pipe}
     order = list(pipes)
     still_open = set(pipes)
     size = 0

@@ -57,6 +57,12 @@ def main(argv: List[str]) -> int:
         return _fail(argv, errors.OperatorError("interrupted; nothing was launched", "", errors.INTERRUPTED, "interrupted"))
     except MemoryError:
         return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"))
+    except UnicodeEncodeError:
+        if sys.getfilesystemencoding() != "ascii":
+            return _report_bug(argv)
+        return _fail(argv, errors.OperatorError(
+            "a path has letters that this Python %d.%d can't name in the C locale" % sys.version_info[:2],
+            "Set LC_ALL=C.UTF-8, or start it with Python 3.7 or newer.", errors.MACHINE, "locale"))
     except Exception:
         return _report_bug(argv)
 
@@ -101,7 +107,7 @@ def _parse(command: Command, words: List[str]) -> Any:
         def error(self, message: str) -> "Any":
             raise errors.OperatorError(message, "rlrun %s --help" % command.name, errors.USAGE, "usage")
 
-    extra = {"color": False} if sys.version_info >= (3, 14) else {}  # type: Dict[str, Any]
+    extra: Dict[str, Any] = {"color": False} if sys.version_info >= (3, 14) else {}
     parser = Parser(prog="rlrun " + command.name, description=_capital(command.summary) + ".",
                     epilog="example:\n  " + command.example, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter, **extra)
@@ -175,7 +181,7 @@ def _report_bug(argv: List[str]) -> int:
     import tempfile
     import traceback
     text = traceback.format_exc()
-    path = "no report could be written"  # type: Optional[str]
+    path: Optional[str] = "no report could be written"
     try:
         from .text.redact import find_secrets, redact
         fd, path = tempfile.mkstemp(prefix="rlrun-bug-", suffix=".txt")

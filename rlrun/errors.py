@@ -25,4 +25,4 @@ class OperatorError(Exception):
         self.hint = hint
         self.code = code
         self.reason = reason or "error"
-        self.shape = {}  # type: Dict[str, Any]
+        self.shape: Dict[str, Any] = {}

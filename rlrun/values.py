@@ -1,5 +1,5 @@
 """The values that the steps hand on: NamedTuples, no behaviour, nothing imported from above."""
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 
 class Outcome(NamedTuple):
@@ -354,6 +354,6 @@ class RunRow(NamedTuple):
     experiment: str
     user: str
     record: str
-    data: Dict[str, object]
+    data: Dict[str, Any]
 
 

@@ -1,11 +1,14 @@
 """build.py, and the one file that it makes: the same bytes from the same tree, and it starts wherever it is put."""
 import hashlib
+import importlib.util
+import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tokenize
 import zipfile
 from pathlib import Path
 
@@ -194,3 +197,84 @@ def test_a_reader_that_left(pyz, clean_env, each_python):
                               stderr=subprocess.PIPE)
         os.close(writing)
         assert (done.returncode, done.stderr) == (0, b""), words
+
+
+# Comments and docstrings do not ship; everything else does, on the line where it was.
+
+@pytest.fixture(scope="module")
+def builder():
+    spec = importlib.util.spec_from_file_location("build_for_test", str(ROOT / "build.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_module_is_stripped(builder):
+    source = '''#!/usr/bin/python3
+"""What it owns — in two
+lines."""
+import os  # why
+
+
+class Empty:
+    """Only words: `pass`."""
+
+
+def inner():
+    # type: () -> None
+    """One.
+
+    # Not a comment.
+    """
+
+
+def shared(): "not on a line of its own"; return 1
+
+
+def text():
+    """Goes."""  # so does this
+    kept = """# stays
+    \\"\\"\\"too\\"\\"\\" """  # goes
+    return kept + "# stays", "läuft"  # goes
+
+
+async def later():
+    """Goes."""
+    return 1
+'''
+    stripped = builder.strip_source(source.encode("utf-8"), "x").decode("utf-8")
+    assert stripped.count("\n") == source.count("\n")
+    assert "goes" not in stripped.lower() and "Not a comment" not in stripped and "why" not in stripped
+    assert stripped.count("# stays") == 2 and "läuft" in stripped and "not on a line of its own" in stripped
+    lines = stripped.split("\n")
+    assert lines[:4] == ["", "", "", "import os"] and lines[7] == "    pass" and lines[12] == "    pass"
+    assert "    kept = \"\"\"# stays" in lines and lines.index("    kept = \"\"\"# stays") == source.split("\n").index(
+        "    kept = \"\"\"# stays")
+    compile(stripped, "x", "exec")
+
+
+def test_a_module_that_would_mean_another_is_refused(builder):
+    with pytest.raises(ValueError, match="x.py would change"):
+        builder.strip_source(b'def one():\n    """Goes."""\n    "would become the docstring"\n', "x.py")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "rlrun").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_but_comments_and_docstrings_is_missing(builder, path):
+    name = str(path.relative_to(ROOT))
+    source = path.read_bytes()
+    is_door = name == "rlrun/__main__.py"
+    shipped = builder.strip_source(source, name, is_door)
+    assert shipped.count(b"\n") == source.count(b"\n") and len(shipped) < len(source)
+    assert builder.describe_code(shipped, is_door) == builder.describe_code(source, is_door)
+    assert tokenize.COMMENT not in [token.type for token in tokenize.tokenize(io.BytesIO(shipped).readline)]
+    compile(shipped, name, "exec", dont_inherit=True)
+
+
+def test_the_door_keeps_its_words(pyz):
+    assert read_entry(pyz, "__main__.py") == read_entry(pyz, "rlrun/__main__.py")
+    assert read_entry(pyz, "__main__.py").startswith(b'"""The door')
+    assert b'"""' not in read_entry(pyz, "rlrun/errors.py")
+
+
+def test_it_stays_small(pyz):
+    assert os.stat(pyz).st_size < 400000

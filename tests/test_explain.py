@@ -134,7 +134,8 @@ def names_of(word):
 
 @pytest.mark.parametrize("word,names", [
     ("gpu:foreign", ["gpu:foreign"]), (" GPU:Foreign ", ["gpu:foreign"]), ("3", ["exit:3"]), ("exit:3", ["exit:3"]),
-    ("03", ["exit:3"]), ("port:8265", ["port:N"]), ("port:N", ["port:N"]), ("disk:/data/x", ["disk:PATH"]), ("import:verl", ["import:MODULE"]),
+    ("03", ["exit:3"]), ("port:8265", ["port:N"]), ("port:N", ["port:N"]), ("disk:/data/x", ["disk:PATH"]),
+    ("import:verl", ["import:MODULE"]),
     ("wandb", ["wandb:key"]), ("4242", []), ("port:x", []), ("g", []), ("", []), ("exit:-1", []), ("x:3", [])])
 def test_what_a_word_means(word, names):
     assert names_of(word) == names
@@ -176,8 +177,8 @@ def test_under_cron(run_pyz, clean_env):
     assert done.returncode == 0 and done.stdout.isascii() and "gpu:foreign - blocks" in done.stdout
 
 
-@pytest.mark.parametrize("word,close", [("gpu:foriegn", "gpu:foreign"), ("foreign", "sweep:foreign"), ("overwrite", "log:overwrite"),
-                                        ("zzzz", "rlrun explain")])
+@pytest.mark.parametrize("word,close", [("gpu:foriegn", "gpu:foreign"), ("foreign", "sweep:foreign"),
+                                        ("overwrite", "log:overwrite"), ("zzzz", "rlrun explain")])
 def test_an_unknown_name(run_pyz, word, close):
     done = run_pyz(["explain", word])
     assert (done.returncode, done.stdout) == (2, "") and close in done.stderr

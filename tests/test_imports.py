@@ -198,4 +198,4 @@ def test_exceptions_are_still_needed():
 def test_every_file_opens_with_what_it_owns_and_stays_short():
     for path in MODULES.values():
         assert ast.get_docstring(read_tree(path)), path
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path

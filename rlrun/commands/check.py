@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Tuple
 
 from ..errors import BLOCKED, OK, USAGE, OperatorError
 from ..stacks import load_stack
-from ..steps import confirm, judge, preflight, shapes, survey
+from ..steps import confirm, preflight, shapes, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.redact import find_secrets, redact
@@ -28,8 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--dry-run-timeout, of all commands that let the runner check its config."""
-    parser.add_argument("--dry-run-timeout", type=float, default=300.0, metavar="SECONDS", help="limit of the runner's own "
+    parser.add_argument("--dry-run-timeout", type=_parse_seconds, default=300.0, metavar="SECONDS", help="limit of the runner's own "
                                                                                               "check (default: 300)")
+
+
+def _parse_seconds(word: str) -> float:
+    seconds = float(word)
+    if not 0 < seconds < 1e7:  # also what is not a number
+        raise ValueError(word)
+    return seconds
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
@@ -75,6 +82,7 @@ def _summarise(found: survey.Survey, terminal: term.Terminal) -> List[str]:
 
 
 def _render_verdict(found: survey.Survey, terminal: term.Terminal) -> str:
+    from ..steps import judge  # the survey has loaded it, while the runner checked its config
     return report.render_verdict(terminal, found.verdict, judge.count(found.verdict, "blocks"),
                                  judge.count(found.verdict, "advisory"))
 
@@ -101,18 +109,19 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
 def _render_end(found: survey.Survey, where: shared.Where) -> List[str]:
     lines = report.render_steps(found.verdict.checks)
     if found.plan.topology.nodes > 1:
-        lines.append("Other nodes: rlrun nodes %s" % quote_words([found.plan.config_shown]))
+        lines.append("Other nodes: rlrun nodes %s" % quote_words(shared.name_config(where, found.plan)))
     if found.verdict.blocking:
-        lines.append("Re-check: rlrun check %s" % quote_words([found.plan.config_shown]))
+        lines.append("Re-check: rlrun check %s" % quote_words(shared.name_config(where, found.plan)))
     else:
         choices = Choices("", False, "", "", "")
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
         lines.append("Launch: %s" % confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
-                                                                  where.root, shared.name_program()))
+                                                                  shared.name_config(where, found.plan), shared.name_program()))
     return lines
 
 
 def _check_structure(request: Request, environ: Dict[str, str], timeout_seconds: float, terminal: term.Terminal) -> int:
+    from ..steps import judge
     stack = load_stack(request.checkout.stack)
     if not stack.has_structure_check(request.config.kind):
         raise OperatorError("the %s runner can't check a structure alone" % request.config.kind,

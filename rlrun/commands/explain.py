@@ -2,7 +2,7 @@
 import argparse
 import json
 import pkgutil
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from ..errors import OK, USAGE, OperatorError
 from ..text import terminal as term
@@ -37,9 +37,11 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         return OK
     found = find_entries(entries, options.name)
     if not found:
-        raise OperatorError("no check and no exit code is called %r" % options.name, _suggest(entries, options.name), USAGE, "name")
-    shapes = [_shape(entry) for entry in found]
-    shape = shapes[0] if len(found) == 1 else {"name": options.name, "names": [entry.name for entry in found], "entries": shapes}
+        raise OperatorError("no check and no exit code is called %r" % options.name, _suggest(entries, options.name),
+                            USAGE, "name")
+    shape = _shape(found[0])
+    if len(found) > 1:
+        shape = {"name": options.name, "names": [entry.name for entry in found], "entries": list(map(_shape, found))}
     _print(terminal, shape, "\n\n".join(_render(entry, terminal) for entry in found))
     return OK
 
@@ -51,7 +53,7 @@ def read_entries() -> List[Entry]:
 
 def parse_entries(text: str) -> List[Entry]:
     """Takes the file's text. Raises ValueError with the line for what is no part of a block."""
-    blocks = []  # type: List[Tuple[str, str, Dict[str, List[str]]]]
+    blocks: List[Tuple[str, str, Dict[str, List[str]]]] = []
     label = ""
     for number, line in enumerate(text.splitlines(), 1):
         first, _, rest = line.partition(" ")
@@ -103,7 +105,7 @@ def _print(terminal: term.Terminal, shape: Dict[str, Any], text: str) -> None:
     term.print_result(terminal, text)
 
 
-def _shape(entry: Entry) -> Dict[str, Optional[str]]:
+def _shape(entry: Entry) -> Dict[str, Any]:
     return {"name": entry.name, "status": entry.status, "means": " ".join(entry.means),
             "matters": " ".join(entry.matters) or None, "do": " ".join(entry.do) or None}
 
@@ -121,7 +123,7 @@ def _describe_status(status: str) -> str:
 
 
 def _render_list(entries: List[Entry], terminal: term.Terminal) -> str:
-    lines = []  # type: List[str]
+    lines: List[str] = []
     for status, title in _GROUPS:
         members = [entry for entry in entries if entry.status == status]
         lines.append(term.paint(terminal, title, "bold"))

@@ -1,6 +1,8 @@
 """After the launch: what the run itself says, in the seed's report. What was not read yet is said to be missing."""
+import functools
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any, Dict, List, Tuple
@@ -8,7 +10,7 @@ from typing import Any, Dict, List, Tuple
 from ..errors import OK, RUN_ENDED
 from ..health import tail
 from ..host import procs
-from ..steps import launch, nodes, readback, record, survey
+from ..steps import keeper, launch, nodes, readback, record, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
@@ -23,16 +25,21 @@ _FOREGROUND_POLL_SECONDS = 0.1
 
 def follow(found: survey.Survey, started: Launch, mode: str, board: str, written: Dict[str, Any], secrets: Tuple[str, ...],
            terminal: term.Terminal) -> int:
-    """Waits as the mode says, completes the record, prints the report. A Ctrl-C while waiting ends only the waiting."""
-    settled = False
+    """Waits as the mode says, completes the record, prints the report. A Ctrl-C while waiting ends only the waiting.
+
+    The signals that the launch holds back are let in here. From now on none of them may end in "nothing was launched",
+    so they are only noted, and looked for where something is waited for.
+    """
+    came = _collect_signals()
+    keeper.heed_signals()
     try:
         if mode == "foreground":
-            _stream(started, secrets, terminal)
-            back = readback.read_back(started, found.plan)
+            _stream(started, came, secrets, terminal)
+            back, settled = readback.read_back(started, found.plan), True
         else:
             term.print_note(terminal, "launched (pid %d); reading back what it says, %d s at most; Ctrl-C leaves it running …"
                             % (started.runner.pid, readback.WAIT_SECONDS))
-            back, settled = readback.wait(started, found.plan)
+            back, settled = readback.wait(started, found.plan, sleep=functools.partial(_sleep_unless, came))
     except KeyboardInterrupt:
         back, settled = readback.read_back(started, found.plan), True
     link = _read_link(started, board)
@@ -116,7 +123,7 @@ def _describe_board(found: survey.Survey, link: Any) -> str:
 
 
 def _render_after(found: survey.Survey, written: Dict[str, Any]) -> List[str]:
-    lines = []  # type: List[str]
+    lines: List[str] = []
     if found.plan.gates:
         lines += ["", "Check these at the first step (~20–40 minutes in):"] + ["  • %s" % gate for gate in found.plan.gates]
     if found.plan.topology.nodes > 1:
@@ -152,32 +159,52 @@ def describe_exit(ended: Dict[str, Any]) -> str:
     return "%s after %s" % (words, format_elapsed(float(str(ended.get("duration_seconds") or 0))))
 
 
-def _stream(started: Launch, secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
-    """Foreground: the launch log as it grows, to the terminal, until the run ends. Ctrl-C goes to the run's group."""
-    import signal
+def _stream(started: Launch, came: List[int], secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
+    """Foreground: the launch log as it grows, to the terminal, until the run ends. Ctrl-C goes to the run's group; a closed
+    window or a SIGTERM ends only the showing, for the run outlives rlrun in this mode too."""
     term.print_note(terminal, "launched (pid %d) in the foreground; Ctrl-C stops the run, %s too" % (started.runner.pid,
                                                                                                    stop_line(started)))
     offset = 0
     pending = b""
-    while True:
-        try:
-            is_over = readback.read_exit(started) is not None
-            data, offset = tail.read_new(started.launch_log, offset)
-            whole, newline, pending = (pending + data).rpartition(b"\n")
-            if is_over and not data:
-                whole, pending = pending, b""
-            if whole or newline:
-                _write((whole + newline).decode("utf-8", "replace"), secrets, terminal)
-            if is_over and not data:
-                return
-            if not data:
-                time.sleep(_FOREGROUND_POLL_SECONDS)
-        except KeyboardInterrupt:
-            try:
-                if procs.is_alive(started.runner):
-                    os.killpg(started.pgid, signal.SIGINT)
-            except OSError:
-                pass
+    while not set(came) - {signal.SIGINT}:
+        if came:
+            came.clear()
+            _interrupt_run(started)
+        is_over = readback.read_exit(started) is not None
+        data, offset = tail.read_new(started.launch_log, offset)
+        whole, newline, pending = (pending + data).rpartition(b"\n")
+        if is_over and not data:
+            whole, pending = pending, b""
+        if whole or newline:
+            _write((whole + newline).decode("utf-8", "replace"), secrets, terminal)
+        if is_over and not data:
+            return
+        if not data:
+            time.sleep(_FOREGROUND_POLL_SECONDS)
+
+
+def _collect_signals() -> List[int]:
+    """From here on these signals only leave their number in the list that is returned; one that is ignored stays so."""
+    came: List[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: came.append(number))
+    return came
+
+
+def _sleep_unless(came: List[int], seconds: float) -> None:
+    if not came:
+        time.sleep(seconds)
+    if came:
+        raise KeyboardInterrupt()
+
+
+def _interrupt_run(started: Launch) -> None:
+    try:
+        if procs.is_alive(started.runner):
+            os.killpg(started.pgid, signal.SIGINT)
+    except OSError:
+        pass
 
 
 def _write(text: str, secrets: Tuple[str, ...], terminal: term.Terminal) -> None:

@@ -8,7 +8,7 @@ from ..errors import USAGE, OperatorError
 from ..steps import orient
 from ..text import terminal as term
 from ..text.shell import quote_words
-from ..values import Checkout, Config, Request
+from ..values import Checkout, Config, Plan, Request
 
 
 class Where(NamedTuple):
@@ -69,6 +69,21 @@ def _choose(checkout: Checkout, candidates: Tuple[Config, ...], kind: str, termi
 def list_candidates(candidates: Tuple[Config, ...]) -> List[str]:
     """Numbered lines."""
     return ["  %2d. %-6s %s" % (number, config.kind, config.shown) for number, config in enumerate(candidates, 1)]
+
+
+def name_config(where: Where, plan: Plan) -> List[str]:
+    """The words that mean this config again, for a line that is pasted where this one was typed."""
+    word = plan.config_shown
+    if where.root or word.startswith("-") or not _is_inside(plan.root):
+        word = plan.config
+    return [word] + (["--root", where.root] if where.root else []) + (["--kind", where.kind] if where.kind else [])
+
+
+def _is_inside(root: str) -> bool:
+    try:
+        return (os.path.realpath(os.getcwd()) + "/").startswith(os.path.realpath(root).rstrip("/") + "/")
+    except OSError:  # the working directory is gone
+        return False
 
 
 def name_program() -> str:

@@ -58,7 +58,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if not (choices.confirm and (terminal.is_quiet or terminal.is_json)):
         term.print_note(terminal, "\n".join(check.render(found, terminal, secrets, "run") + [""] + _look(found)))
     answers = _confirm(found, where, choices, terminal)
-    return _launch(found, answers, environ, secrets, terminal)
+    return _launch(found, choices, answers, environ, secrets, terminal)
 
 
 def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Terminal) -> None:
@@ -99,7 +99,7 @@ def _look(found: survey.Survey) -> List[str]:
             "%s: %s" % (plan.resume_mode, "a new name at each start, so from the beginning" if plan.name_is_volatile
                         else "no checkpoint under this name")
     guess = estimate.estimate_step(plan)
-    rows = []  # type: List[Tuple[str, str]]
+    rows: List[Tuple[str, str]] = []
     for label, value in plan.second_look:
         if label == "data":
             value += "   ← is this the one you meant?"
@@ -136,7 +136,8 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, termin
     questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
     if choices.confirm:
         _check_confirmed(found, choices)
-    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices, where.root, shared.name_program())
+    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices,
+                                         shared.name_config(where, plan), shared.name_program())
     if not terminal.is_interactive:
         if not choices.confirm:
             error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
@@ -156,10 +157,16 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, termin
 
 
 def _check_confirmed(found: survey.Survey, choices: Choices) -> None:
-    earlier = record.find_launched(found.plan.root, choices.confirm)
     if found.fingerprint.digest != choices.confirm:
+        earlier = record.find_launched(found.plan.root, choices.confirm)
         raise confirm.refuse_other_plan(choices.confirm, found.plan, found.fingerprint, earlier, _list_recent(found))
-    if earlier and not choices.again:
+    _refuse_again(found, choices)
+
+
+def _refuse_again(found: survey.Survey, choices: Choices) -> None:
+    """A digest is the yes to one launch. Looked at twice: another rlrun may have launched it while this one waited."""
+    earlier = record.find_launched(found.plan.root, choices.confirm) if choices.confirm and not choices.again else None
+    if earlier:
         raise confirm.refuse_again(earlier, time.time() - float(earlier.get("time_seconds") or 0))
 
 
@@ -209,7 +216,7 @@ def _ask_mode(terminal: term.Terminal) -> str:
                         NOT_CONFIRMED, "stopped")
 
 
-def _launch(found: survey.Survey, answers: _Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
+def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
             terminal: term.Terminal) -> int:
     plan = found.plan
     held = lock.acquire(_LOCK_SECONDS)
@@ -217,6 +224,7 @@ def _launch(found: survey.Survey, answers: _Answers, environ: Dict[str, str], se
         verdict, machine, changed = survey.look_again(found, environ)
         if machine.runs:
             _refuse_live_runs(plan.root, machine.runs, terminal)
+        _refuse_again(found, choices)
         if verdict.blocking:
             raise _refuse_second_look(verdict)
         if changed:

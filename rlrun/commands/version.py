@@ -17,8 +17,9 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     python = "%d.%d.%d" % sys.version_info[:3]
     if terminal.is_json:
         import json
-        term.print_result(terminal, json.dumps({"schema": 1, "command": "version", "version": VERSION, "commit": commit,
-                                                "sha256": digest, "python": python, "executable": sys.executable}, sort_keys=True))
+        term.print_result(terminal, json.dumps({
+            "schema": 1, "command": "version", "version": VERSION, "commit": commit, "sha256": digest, "python": python,
+            "executable": sys.executable}, sort_keys=True))
     else:
         term.print_result(terminal, "rlrun %s\ncommit %s\nsha256 %s\nPython %s (%s)" % (
             VERSION, commit or "unknown", digest or "unknown: not run from one file", python, sys.executable))

@@ -130,7 +130,7 @@ def select_visible(gpus: Sequence[Gpu], visible: Optional[str]) -> Optional[List
 
 
 def _collect_distinct(found: Sequence[Optional[Gpu]]) -> List[Gpu]:
-    chosen = []  # type: List[Gpu]
+    chosen: List[Gpu] = []
     for gpu in found:
         if gpu is None:
             break

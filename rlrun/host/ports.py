@@ -58,7 +58,7 @@ def find_owners(inodes: Iterable[int], root: str = "/proc") -> Dict[int, int]:
     Of several that share one (a server and the workers it forked) it is the lowest pid, as a rule the parent.
     """
     wanted = {inode for inode in inodes if inode}
-    owners = {}  # type: Dict[int, int]
+    owners: Dict[int, int] = {}
     for pid in procs.list_pids(root) if wanted else ():
         for inode in _read_socket_inodes("%s/%d/fd" % (root, pid)):
             if inode in wanted:

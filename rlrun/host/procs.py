@@ -69,7 +69,7 @@ def read_environ(pid: int, root: str = "/proc") -> Optional[Dict[str, str]]:
         data = _read_bytes("%s/%d/environ" % (root, pid))
     except OSError:
         return None
-    environ = {}  # type: Dict[str, str]
+    environ: Dict[str, str] = {}
     for entry in data.decode("utf-8", "replace").split("\0"):
         name, equals, value = entry.partition("=")
         if name and equals:
@@ -128,7 +128,7 @@ def is_dead(process: Process) -> bool:
 
 def find_ancestors(processes: Mapping[int, Process], pid: int) -> List[int]:
     """The pids above `pid`, nearest first, as far as the table shows them; `pid` itself is not among them."""
-    ancestors = []  # type: List[int]
+    ancestors: List[int] = []
     seen = {pid}
     process = processes.get(pid)
     while process and process.ppid in processes and process.ppid not in seen:
@@ -140,7 +140,7 @@ def find_ancestors(processes: Mapping[int, Process], pid: int) -> List[int]:
 
 def find_descendants(processes: Mapping[int, Process], pids: Iterable[int]) -> Set[int]:
     """The given pids and all that is below them."""
-    children = {}  # type: Dict[int, List[int]]
+    children: Dict[int, List[int]] = {}
     for process in processes.values():
         children.setdefault(process.ppid, []).append(process.pid)
     found = set(pids)
@@ -222,7 +222,7 @@ def _parse_argv(data: bytes, folder: str) -> Tuple[str, ...]:
 
 def _parse_proc_options(mountinfo: str) -> Dict[str, str]:
     # 24 1 0:22 / /proc rw,nosuid,nodev - proc proc rw,gid=1001,hidepid=2
-    options = {}  # type: Dict[str, str]
+    options: Dict[str, str] = {}
     for line in mountinfo.splitlines():
         mount, _, source = line.partition(" - ")
         if mount.split()[4:5] == ["/proc"] and source.split()[:1] == ["proc"]:

@@ -40,7 +40,19 @@ def find_modules(python: str, names: Sequence[str], cwd: Optional[str] = None, e
     A package without __init__.py gives its folder, a built-in one the word "built-in". Of a dotted name the first part
     is looked up: for more, Python would have to import it. None where the interpreter gave no answer in time.
     """
-    outcome = child.run([python, "-B", "-c", _PROGRAM] + list(names), timeout_seconds, cwd=cwd, env=env)
+    return finish_finding(start_finding(python, names, cwd, env), names, timeout_seconds)
+
+
+def start_finding(python: str, names: Sequence[str], cwd: Optional[str] = None,
+                  env: Optional[Dict[str, str]] = None) -> child.Running:
+    """Asks as `find_modules` does and does not wait: an interpreter's own start takes longer than the answer."""
+    return child.start([python, "-B", "-c", _PROGRAM] + list(names), cwd=cwd, env=env)
+
+
+def finish_finding(running: child.Running, names: Sequence[str],
+                   timeout_seconds: float = 60) -> Optional[Dict[str, str]]:
+    """Waits for the answer, `timeout_seconds` after the question at most, and gives what `find_modules` gives."""
+    outcome = child.finish(running, timeout_seconds)
     for line in reversed(outcome.output.splitlines()):
         if line.startswith(_MARK):
             try:

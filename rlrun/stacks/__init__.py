@@ -34,10 +34,10 @@ import importlib
 from typing import Any, Dict, List
 
 # A third training system is one line here.
-STACKS = {"lego": "rlrun.stacks.lego"}  # type: Dict[str, str]
+STACKS: Dict[str, str] = {"lego": "rlrun.stacks.lego"}
 
 # Training systems whose live runs are recognised; all of STACKS are.
-RECOGNISED = {"lego": "rlrun.stacks.lego", "prime": "rlrun.stacks.prime"}  # type: Dict[str, str]
+RECOGNISED: Dict[str, str] = {"lego": "rlrun.stacks.lego", "prime": "rlrun.stacks.prime"}
 
 
 def load_stack(name: str) -> Any:

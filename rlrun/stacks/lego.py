@@ -6,7 +6,7 @@ lego_output.py, what a config's text says in lego_sources.py, what lives on the 
 import os
 import re
 import shlex
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..values import Check, Config, Outcome, Plan, Port, Preflight, Request, Topology
@@ -28,6 +28,10 @@ _STAMP = re.compile(r"20\d{6}[-_T]?\d{4,6}")
 _BIND = re.compile(r"\bbind=\S*?:(\d+)\b")
 # 8 prompts × 4 resp = 32 trials/step  mini=8
 _TRIALS = re.compile(r"= (\d+ trials/step)")
+
+
+# Looks up the first of these names that the resolved environment has a value for.
+Value = Callable[..., str]
 
 
 def is_checkout(directory: str) -> bool:
@@ -97,8 +101,10 @@ def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool
                             MACHINE, "runner")
     flag = "--structure-only" if structure_only else "--dry-run"
     env = {name: value for name, value in environ.items() if name not in _SWITCHES}
-    if flag in text:
-        return ("bash", _runner(kind), flag, _config_word(request)), dict(env, DRY_RUN="1")
+    if flag in text and "--dry-run" in text:
+        # Also for the structure: without --dry-run that makes the log's folder.
+        flags = ("--dry-run", flag) if structure_only else (flag,)
+        return ("bash", _runner(kind)) + flags + (_config_word(request),), dict(env, DRY_RUN="1")
     if not structure_only and "DRY_RUN:-" in text:
         return ("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1")
     raise OperatorError("%s knows no %s, so nothing can be checked without launching" % (runner, flag),
@@ -217,7 +223,7 @@ def _is_volatile(experiment: str, sources: lego_sources.Sources, environ: Dict[s
         return True
 
 
-def _read_topology(kind, value):  # type: ignore
+def _read_topology(kind: str, value: Value) -> Topology:
     nodes = value("NNODES") if kind == "train" else value("VLLM_NNODES") if kind == "infer" else "1"
     count = int(nodes) if nodes.isdigit() and int(nodes) > 0 else 1
     if kind == "infer":
@@ -229,13 +235,13 @@ def _read_topology(kind, value):  # type: ignore
                     "never came up shows as the head spinning in its ray status poll." % count)
 
 
-def _pick_ports(kind, output, value, topology):  # type: ignore
+def _pick_ports(kind: str, output: Output, value: Value, topology: Topology) -> Tuple[Port, ...]:
     if kind == "train":
-        wanted = (("RAY_PORT", "ray"), ("RAY_DASHBOARD_PORT", "ray dashboard"))
+        wanted = [("RAY_PORT", "ray"), ("RAY_DASHBOARD_PORT", "ray dashboard")]
     else:
-        wanted = (("VLLM_PORT", "vllm"),)
+        wanted = [("VLLM_PORT", "vllm")]
         if topology.nodes > 1:
-            wanted += (("VLLM_MASTER_PORT", "vllm master"), ("VLLM_DP_RPC_PORT", "vllm data-parallel RPC"))
+            wanted += [("VLLM_MASTER_PORT", "vllm master"), ("VLLM_DP_RPC_PORT", "vllm data-parallel RPC")]
     ports = [Port(int(value(name)), purpose) for name, purpose in wanted if value(name).isdigit()]
     match = _BIND.search(output.summary.get("vLLM serve", ""))
     if match and kind != "train" and int(match.group(1)) not in [port.number for port in ports]:
@@ -243,7 +249,7 @@ def _pick_ports(kind, output, value, topology):  # type: ignore
     return tuple(ports)
 
 
-def _pick_write_dirs(kind, root, train_log, trials, checkpoints, value):  # type: ignore
+def _pick_write_dirs(kind: str, root: str, train_log: str, trials: str, checkpoints: str, value: Value) -> Tuple[str, ...]:
     folders = [os.path.join(root, "logs"), os.path.dirname(train_log), trials]
     if checkpoints:
         folders.append(os.path.join(root, checkpoints))
@@ -253,7 +259,7 @@ def _pick_write_dirs(kind, root, train_log, trials, checkpoints, value):  # type
         folders.append(os.path.dirname(value("OUTPUT_INDEX")))
     if kind == "train":
         folders.append(value("RAY_TMPDIR") or "/tmp/ray")
-    seen = []  # type: List[str]
+    seen: List[str] = []
     for folder in folders:
         path = os.path.normpath(os.path.join(root, folder)) if folder else ""
         if path and path not in seen:
@@ -261,9 +267,9 @@ def _pick_write_dirs(kind, root, train_log, trials, checkpoints, value):  # type
     return tuple(seen)
 
 
-def _pick_second_look(kind, output, value):  # type: ignore
+def _pick_second_look(kind: str, output: Output, value: Value) -> Tuple[Tuple[str, str], ...]:
     rows, summary = output.rows, output.summary
-    look = []  # type: List[Tuple[str, str]]
+    look: List[Tuple[str, str]] = []
     if kind == "train":
         trials = _TRIALS.search(" ".join(rows.get("batch", ())))
         scale = [" ".join(rows.get("topology", ("unknown",))[:1])] + ([trials.group(1)] if trials else [])
@@ -279,7 +285,7 @@ def _pick_second_look(kind, output, value):  # type: ignore
     return tuple(look)
 
 
-def _pick_gates(kind, value):  # type: ignore
+def _pick_gates(kind: str, value: Value) -> Tuple[str, ...]:
     if kind != "train":
         return ()
     r3 = value("ENABLE_R3").lower() in ("1", "true")
@@ -306,19 +312,19 @@ def judge_config(plan: Plan) -> List[Check]:
                             % (size, heads, model), "Set GEN_TP to a divisor of %d." % heads))
     if plan.kind in ("train",) and "wandb" in plan.environment.get("TRAINER_LOGGER", ""):
         if not plan.environment.get("WANDB_API_KEY") and plan.environment.get("WANDB_MODE") not in ("offline", "disabled"):
-            checks.append(_judge_wandb(plan))
-    return [check for check in checks if check]
+            checks += _judge_wandb(plan)
+    return checks
 
 
-def _judge_wandb(plan: Plan) -> Optional[Check]:
+def _judge_wandb(plan: Plan) -> List[Check]:
     try:  # a key that `wandb login` left serves as well
         with open(os.path.join(plan.environment.get("HOME", "/"), ".netrc"), "rb") as file:
             if b"wandb" in file.read(65536):
-                return None
+                return []
     except OSError:
         pass
-    return Check("live", "wandb:key", "advisory", "the trainer logs to wandb, and neither WANDB_API_KEY nor ~/.netrc has a key",
-                 "Export WANDB_API_KEY, or set WANDB_MODE=offline: wandb asks on a terminal that the run does not have.")
+    return [Check("live", "wandb:key", "advisory", "the trainer logs to wandb, and neither WANDB_API_KEY nor ~/.netrc has a key",
+                  "Export WANDB_API_KEY, or set WANDB_MODE=offline: wandb asks on a terminal that the run does not have.")]
 
 
 def _read_kv_heads(model: str) -> int:

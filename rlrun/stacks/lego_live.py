@@ -11,7 +11,10 @@ from .interpreters import read_run
 ReadCwd = Callable[[int], Optional[str]]
 
 # scripts/train/train.sh
-_RUNNER = re.compile(r"(?:^|/)(train|eval|infer)/\1\.sh$")
+_RUNNER = re.compile(r"(?:^|/)scripts/(train|eval|infer)/\1\.sh$")
+# train/train.sh
+_RUNNER_PART = re.compile(r"(train|eval|infer)/\1\.sh$")
+_RUNNER_NAMES = ("train.sh", "eval.sh", "infer.sh")
 _TRAINER_MODULES = ("verl.experimental.fully_async_policy.fully_async_main", "verl.trainer.main_ppo")
 _TRAINER_SCRIPTS = ("verl/experimental/fully_async_policy/fully_async_main.py", "verl/trainer/main_ppo.py")
 # Titles that workers give themselves: VLLM::Worker_TP0, VLLM::EngineCore_DP0, EngineCore_0, ray::WorkerDict.update
@@ -48,7 +51,7 @@ def classify(process: Process, read_cwd: ReadCwd) -> Optional[Role]:
         kind = _read_runner_kind(run.script, process.pid, read_cwd)
         return Role("lego", "runner", kind) if kind else None
     if run.language == "python":
-        if run.module in _TRAINER_MODULES or run.script.endswith(_TRAINER_SCRIPTS):
+        if run.module in _TRAINER_MODULES or _is_trainer_script(run.script, process.pid, read_cwd):
             return Role("lego", "trainer", "train")
         if os.path.basename(run.script) == _HARBOR_SCRIPT:
             return Role("lego", "worker", "infer")
@@ -67,15 +70,31 @@ def classify(process: Process, read_cwd: ReadCwd) -> Optional[Role]:
     return None
 
 
+def _is_trainer_script(script: str, pid: int, read_cwd: ReadCwd) -> bool:
+    if os.path.basename(script) not in ("main_ppo.py", "fully_async_main.py"):
+        return False
+    return script.endswith(_TRAINER_SCRIPTS) or _resolve(script, pid, read_cwd).endswith(_TRAINER_SCRIPTS)
+
+
 def _read_runner_kind(script: str, pid: int, read_cwd: ReadCwd) -> str:
+    """The kind of run whose runner this script is, "" where it is none. A part of a path, and a link, are followed."""
     match = _RUNNER.search(script)
     if match:
         return match.group(1)
-    name = os.path.basename(script)
-    if name in ("train.sh", "eval.sh", "infer.sh"):  # started from its own folder
-        match = _RUNNER.search(os.path.join(read_cwd(pid) or "", script.replace("./", "")))
-        return match.group(1) if match else ""
-    return ""
+    path = _resolve(script, pid, read_cwd)
+    match = _RUNNER.search(path)
+    if not match and (os.path.basename(path) in _RUNNER_NAMES or os.path.islink(path)):
+        match = _RUNNER.search(os.path.realpath(path))
+    if not match and not os.path.isabs(path):  # another user's, whose working directory is hidden from us
+        match = _RUNNER_PART.match(path)
+    return match.group(1) if match else ""
+
+
+def _resolve(script: str, pid: int, read_cwd: ReadCwd) -> str:
+    """The script's whole path; as it is written where the working directory can't be read."""
+    if os.path.isabs(script):
+        return script
+    return os.path.normpath(os.path.join(read_cwd(pid) or "", script))
 
 
 def find_root(process: Process, read_cwd: ReadCwd) -> str:
@@ -135,7 +154,7 @@ def read_boards(processes: Dict[int, Process], read_cwd: ReadCwd) -> List[Board]
 
 
 def _read_options(words: List[str]) -> Dict[str, List[str]]:
-    options = {}  # type: Dict[str, List[str]]
+    options: Dict[str, List[str]] = {}
     place = 0
     while place < len(words):
         name, equals, value = words[place].partition("=")

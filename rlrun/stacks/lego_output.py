@@ -54,10 +54,10 @@ class Output(NamedTuple):
 def parse_output(text: str) -> Output:
     """Takes apart what a runner printed, dry or for real; whatever is missing stays empty."""
     lines = _COLOUR.sub("", text).replace("\r\n", "\n").split("\n")
-    heads = {}  # type: Dict[str, str]
-    commands = {}  # type: Dict[str, str]
-    preflight = []  # type: List[PreflightLine]
-    fatal = []  # type: List[str]
+    heads: Dict[str, str] = {}
+    commands: Dict[str, str] = {}
+    preflight: List[PreflightLine] = []
+    fatal: List[str] = []
     closing = ""
     environment_at = _find(lines, lambda line: line == _ENVIRONMENT)
     block_at = _find(lines, _BLOCK_HEAD.match)
@@ -103,7 +103,7 @@ def _end_of_environment(lines: List[str], start: int) -> int:
 def _read_environment(lines: List[str], start: int, end: int) -> Dict[str, str]:
     """The names and values. The runner sorts by line, so the second line of a value may stand anywhere, even look like
     another name's: a name that comes twice with two values is unknown."""
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     doubtful = set()
     for line in lines[start + 1:end] if start >= 0 else ():
         match = _ASSIGNED.match(line)
@@ -119,7 +119,7 @@ def _read_summary(lines: List[str], end: int) -> Tuple[Dict[str, str], str]:
     start = _find(lines, _LAUNCHING.match)
     if start < 0:
         return {}, ""
-    summary = {}  # type: Dict[str, str]
+    summary: Dict[str, str] = {}
     last = start
     for number in range(start + 1, min(end, len(lines))):
         match = _SUMMARY.match(lines[number])
@@ -136,7 +136,7 @@ def _read_block(lines: List[str], start: int) -> Tuple[str, Dict[str, Tuple[str,
     end = next((number for number in range(start + 1, len(lines)) if _BLOCK_END.match(lines[number])), -1)
     if end < 0:
         return "", {}
-    rows = {}  # type: Dict[str, Tuple[str, ...]]
+    rows: Dict[str, Tuple[str, ...]] = {}
     name = ""
     for line in lines[start + 1:end]:
         match = _ROW.match(line)

@@ -55,14 +55,14 @@ def read_sources(config: str, templates: Iterable[str], environment: Dict[str, s
     `environment` (the runner's resolved one) fills in the variables in the path of a sourced file; `inherited` are the
     names that the caller's environment has already, whose defaults therefore do not apply.
     """
-    files = []  # type: List[str]
-    unread = []  # type: List[str]
-    texts = []  # type: List[str]
+    files: List[str] = []
+    unread: List[str] = []
+    texts: List[str] = []
     for path in [config] + list(templates):
         _follow(path, environment, root, files, unread, texts, 0)
-    names = []  # type: List[str]
+    names: List[str] = []
     pinned = set(inherited)
-    changing = set()  # type: Set[str]
+    changing: Set[str] = set()
     for text in texts:
         for name, value, is_default in _find_assignments(text):
             if name not in names:

@@ -46,7 +46,7 @@ def find_questions(plan: Plan, board: Board, is_visible: bool, choices: Choices)
 def _ask_board(plan: Plan, board: Board) -> Question:
     log = "This config writes its training log to\n  %s" % plan.train_log
     answers = {"2": "leave", "3": STOP}
-    lines = []  # type: List[str]
+    lines: List[str] = []
     if board.pid:
         lines += ["but the board (pid=%d, port=%s) is serving" % (board.pid, board.port or "unknown"),
                   "  %s" % (" ".join(board.served) or "unknown"),
@@ -132,13 +132,11 @@ def refuse_unanswered(questions: List[Question], line: str) -> OperatorError:
         "Give the answer on the command line: %s" % line, NOT_CONFIRMED, "unanswered")
 
 
-def describe_confirm_line(plan: Plan, value: str, questions: List[Question], choices: Choices, root_option: str,
+def describe_confirm_line(plan: Plan, value: str, questions: List[Question], choices: Choices, config_words: List[str],
                           program: str) -> str:
-    """The exact line that launches this plan where nobody can be asked; `program`: how rlrun is started, shell-safe."""
-    words = ["run", plan.config if root_option or plan.config_shown == plan.config else plan.config_shown]
-    if root_option:
-        words += ["--root", root_option]
-    words += ["--confirm", value]
+    """The exact line that launches this plan where nobody can be asked; `config_words` name the config, `program` is how
+    rlrun is started, shell-safe."""
+    words = ["run"] + config_words + ["--confirm", value]
     if choices.mode == "foreground":
         words.append("--foreground")
     given = {"board": choices.board, "old-log": choices.old_log}

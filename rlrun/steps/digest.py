@@ -2,11 +2,14 @@
 import hashlib
 import json
 import re
+import shlex
 from typing import Dict, List, NamedTuple, Tuple
 
 from ..text.secret_names import is_secret_name
 from ..values import Git, Plan
 
+# $'\303\274ber'
+_C_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.S)
 # A value shorter than this is not searched for inside of words: too many contain a 7.
 _MIN_SEARCHED = 4
 
@@ -42,7 +45,7 @@ def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint
     volatile = find_volatile(plan)
     parts = {"kind": plan.kind, "overrides": json.dumps(plan.overrides), "argv": json.dumps(plan.argv),
              "block": drop_volatile(plan.block, volatile),
-             "launch command": drop_volatile(plan.launch_command, volatile),
+             "launch command": _describe_command(plan.launch_command, volatile),
              "commit": git.commit or git.reason, "dirty files": " ".join(git.dirty) + " " + git.dirty_digest,
              "gpus": " ".join(gpus), "deleted paths": drop_volatile(" ".join(plan.sweep.path_globs), volatile),
              "root": plan.root}
@@ -57,13 +60,27 @@ def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint
     return Fingerprint(hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8], parts)
 
 
+def _describe_command(command: str, volatile: List[Tuple[str, str]]) -> str:
+    """The command's words: bash's %q leaves `über` as it is in a UTF-8 locale and writes `$'\\303\\274ber'` in cron's."""
+    try:
+        words = shlex.split(_C_QUOTED.sub(_decode_quoted, command))
+    except ValueError:
+        return drop_volatile(command, volatile)
+    return json.dumps([drop_volatile(word, volatile) for word in words])
+
+
+def _decode_quoted(match):  # type: ignore
+    text = match.group(1).encode("utf-8", "surrogateescape").decode("unicode_escape")
+    return shlex.quote(text.encode("latin-1", "replace").decode("utf-8", "replace"))
+
+
 def _secret_state(value: str) -> str:
     return "set" if value else "empty"
 
 
 def find_volatile(plan: Plan) -> List[Tuple[str, str]]:
     """(value, stand-in) of all that differs at every run, the longest first so that none hides in another."""
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     for name in plan.volatile_names:
         value = plan.environment.get(name, "")
         if value:

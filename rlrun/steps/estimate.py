@@ -34,7 +34,7 @@ def estimate_step(plan: Plan) -> str:
     """`roughly 0.9 hours/step (median of 41 steps in 3 earlier logs of this project)`, or why it is unknown."""
     if plan.kind != "train":
         return ""
-    seconds = []  # type: List[float]
+    seconds: List[float] = []
     logs = 0
     read = load_stack(plan.stack).read_step_seconds
     for path in find_project_logs(plan):

@@ -67,7 +67,7 @@ def _ray_facts(machine: Machine) -> List[Fact]:
 
 def _gpu_facts(machine: Machine) -> List[Fact]:
     reading = machine.gpus
-    facts = []  # type: List[Fact]
+    facts: List[Fact] = []
     if reading.state != "ok":
         facts.append(Fact("INFO" if reading.state == "absent" else "WARN", "gpu:%s" % reading.state, reading.reason))
         if not reading.gpus:

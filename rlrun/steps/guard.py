@@ -32,7 +32,7 @@ def read_runs() -> Tuple[LiveRun, ...]:
 
 def find_boards(processes: Dict[int, Process]) -> Tuple[Board, ...]:
     """The boards of all stacks that run now."""
-    boards = []  # type: List[Board]
+    boards: List[Board] = []
     for name in STACKS:
         boards.extend(load_stack(name).read_boards(processes, procs.read_cwd))
     return tuple(boards)
@@ -50,7 +50,7 @@ def find_runs(processes: Dict[int, Process],
         owner = _find_owner(processes, pid, classified, trees)
         if owner:
             trees[owner] = trees[owner] | procs.find_descendants(processes, [pid])
-    taken = set()  # type: Set[int]
+    taken: Set[int] = set()
     for tree in trees.values():
         taken |= tree
     runs = tuple(_make_run(processes[pid], classified, trees[pid]) for pid in sorted(tops))
@@ -62,7 +62,7 @@ def find_runs(processes: Dict[int, Process],
 
 def _classify(processes: Dict[int, Process], own: Set[int]) -> Classified:
     recognisers = load_recognisers()
-    roles = {}  # type: Dict[int, Role]
+    roles: Dict[int, Role] = {}
     for pid, process in processes.items():
         if pid in own or procs.is_dead(process) or (not process.argv and process.ppid == 2):
             continue

@@ -1,7 +1,8 @@
 """Step 2, the verdict: every check in the order of the report. YES only if nothing blocks."""
 import os
-from typing import Dict, Iterable, List, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
+from .. import child
 from ..host import address
 from ..stacks import load_stack
 from ..values import Board, Check, Machine, Plan, Preflight, Sweep, Verdict
@@ -34,21 +35,24 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
     return checks
 
 
-def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, environ: Dict[str, str]) -> Verdict:
-    """The whole judgement of one plan on this machine."""
+def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, environ: Dict[str, str],
+              asked: Optional[child.Running]) -> Verdict:
+    """The whole judgement of one plan on this machine. `asked`: what judge_host.ask_imports started for it."""
     addresses = address.read_addresses()
     checks = judge_preflight(preflight)
     checks += judge_live(plan, machine, sweep, addresses)
+    rest: List[Check] = []
     if not preflight.died:
-        checks += judge_host.judge_imports(plan) + judge_host.judge_venv(plan)
-        checks += judge_host.judge_ray(plan, machine.clusters)
-        checks += judge_host.judge_address(plan, addresses[0] if addresses else "")
-    checks += judge_host.judge_memory(plan) + judge_host.judge_disks(plan)
-    checks += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
-    checks += load_stack(plan.stack).judge_config(plan)
-    checks += judge_config.judge_secrets(plan)
-    checks += judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
-    return make_verdict(checks)
+        rest += judge_host.judge_venv(plan) + judge_host.judge_ray(plan, machine.clusters)
+        rest += judge_host.judge_address(plan, addresses[0] if addresses else "")
+    rest += judge_host.judge_memory(plan) + judge_host.judge_disks(plan)
+    rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
+    rest += load_stack(plan.stack).judge_config(plan)
+    rest += judge_config.judge_secrets(plan)
+    rest += judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
+    if not preflight.died:  # last, for its answer takes longest, and yet before what it decides about
+        checks += judge_host.judge_imports(plan, asked)
+    return make_verdict(checks + rest)
 
 
 def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str, ...]) -> List[Check]:
@@ -67,7 +71,7 @@ def make_verdict(checks: Iterable[Check]) -> Verdict:
 
 
 def _unique(names: Iterable[str]) -> Tuple[str, ...]:
-    found = []  # type: List[str]
+    found: List[str] = []
     for name in names:
         if name not in found:
             found.append(name)

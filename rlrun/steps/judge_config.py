@@ -19,7 +19,7 @@ _CHECKPOINT_MARK = "latest_checkpointed_iteration.txt"
 
 def judge_files(plan: Plan) -> List[Check]:
     """The bytes of the config and of what it reads in: CRLF, a byte order mark, placeholders; all advisory."""
-    checks = []  # type: List[Check]
+    checks: List[Check] = []
     for path in plan.sources:
         try:
             with open(path, "rb") as file:
@@ -56,7 +56,7 @@ def _judge_bytes(shown: str, data: bytes, is_config: bool) -> List[Check]:
 
 def _judge_owners(plan: Plan) -> List[Check]:
     """A config is code: whoever can write it, a file that it reads in, or their folder, runs commands as this user."""
-    foreign = []  # type: List[str]
+    foreign: List[str] = []
     seen = set()
     for path in plan.sources:
         for one in (path, os.path.dirname(path)):

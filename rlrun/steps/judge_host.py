@@ -2,21 +2,32 @@
 import os
 from typing import Dict, List, Optional, Tuple
 
+from .. import child
 from ..host import address, disks, memory, procs, python_env, session
 from ..text.durations import format_bytes
 from ..values import Check, Disk, Plan
 
 _SHM = "/dev/shm"
+# What decides which modules an interpreter finds.
+_PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
-def judge_imports(plan: Plan) -> List[Check]:
-    """Can the runner's own Python find what the run needs? One process for all modules, with the runner's search path."""
+def ask_imports(plan: Plan) -> Optional[child.Running]:
+    """Asks the runner's own Python for what the run needs, and does not wait. One process for all modules, with the
+    runner's search path. None where there is nothing to ask, or nobody."""
     names = plan.modules + plan.soft_modules
     if not plan.python or not names:
+        return None
+    env = {name: value for name, value in plan.environment.items() if name in _PYTHON_NAMES}
+    return python_env.start_finding(plan.python, names, cwd=plan.root, env=env)
+
+
+def judge_imports(plan: Plan, asked: Optional[child.Running]) -> List[Check]:
+    """Can the runner's own Python find what the run needs? `asked`: what `ask_imports` started."""
+    names = plan.modules + plan.soft_modules
+    if asked is None:
         return [Check("live", "import:unknown", "skipped", "the runner named no Python")]
-    env = {name: plan.environment[name] for name in ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
-           if name in plan.environment}
-    found = python_env.find_modules(plan.python, names, cwd=plan.root, env=env)
+    found = python_env.finish_finding(asked, names)
     if found is None:
         return [Check("live", "import:unknown", "advisory", "%s gave no answer about its modules" % plan.python,
                       "Try it: %s -c 'import %s'" % (plan.python, names[0]))]
@@ -61,8 +72,8 @@ def judge_ray(plan: Plan, clusters: Tuple[object, ...]) -> List[Check]:
 
 def judge_disks(plan: Plan) -> List[Check]:
     """Room and permission where the launch will write: percent, bytes, inodes, and a small file written and removed."""
-    checks = []  # type: List[Check]
-    seen = {}  # type: Dict[Tuple[int, int], Disk]
+    checks: List[Check] = []
+    seen: Dict[Tuple[int, int], Disk] = {}
     for path in ("/", plan.root) + plan.write_dirs:
         disk = disks.read_disk(path)
         if disk and (disk.total_bytes, disk.free_bytes) not in seen:

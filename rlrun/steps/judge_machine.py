@@ -112,7 +112,7 @@ def judge_gpus(plan: Plan, machine: Machine) -> List[Check]:
 def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
     by_uuid = {gpu.uuid: gpu for gpu in machine.gpus.gpus}
     wanted = {gpu.uuid for gpu in taken}
-    by_pid = {}  # type: Dict[int, List[GpuHolder]]
+    by_pid: Dict[int, List[GpuHolder]] = {}
     for holder in machine.gpus.holders:
         if holder.gpu_uuid in wanted or holder.gpu_uuid not in by_uuid:
             by_pid.setdefault(holder.pid, []).append(holder)
@@ -172,7 +172,7 @@ def judge_ports(plan: Plan, machine: Machine, is_head: bool = True) -> List[Chec
     busy = [(port, row) for port in wanted for row in machine.listeners if row.port == port.number]
     owners = ports.find_owners({row.inode for _, row in busy}) if busy else {}
     tree = _tree(machine)
-    checks = []  # type: List[Check]
+    checks: List[Check] = []
     for port in wanted:
         rows = [row for one, row in busy if one.number == port.number]
         if rows:

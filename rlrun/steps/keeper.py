@@ -34,10 +34,11 @@ class Job(NamedTuple):
 def start(job: Job) -> Dict[str, Any]:
     """Forks the keeper, which starts the runner. Returns {"pid", "start_ticks", "pgid", "keeper"} of it, or {"errno"}.
 
-    The lock is let go by the keeper once the runner runs, so that no other launch can slip in between.
+    The lock is let go by the keeper once the runner runs, so that no other launch can slip in between. Signals are held
+    back from here on (the keeper can not yet ignore them, and rlrun must not say any more that nothing was launched)
+    until `heed_signals`.
     """
     told, tell = os.pipe()
-    # A Ctrl-C in these few milliseconds belongs to rlrun, not to the keeper, which can not yet ignore it.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     pid = os.fork()
     if pid == 0:
@@ -56,20 +57,24 @@ def start(job: Job) -> Dict[str, Any]:
             break
         data += chunk
     os.close(told)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     try:
-        answer = json.loads(data.decode("ascii"))  # type: Dict[str, Any]
+        answer: Dict[str, Any] = json.loads(data.decode("ascii"))
     except ValueError:
         answer = {"errno": 0}
     answer["keeper"] = pid
     return answer
 
 
+def heed_signals() -> None:
+    """Lets in the signals that `start` holds back, in rlrun; one that came meanwhile comes now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
 def _keep(job: Job, tell: int) -> None:
     os.setsid()
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    heed_signals()
     hide_command_line(_TITLE)
     _let_go_of_files([job.log_fd, job.lock_fd, tell])
     started = time.time()

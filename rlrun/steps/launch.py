@@ -40,7 +40,8 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
            link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]]) -> Launch:
     """Starts keeper and runner, and completes the record. Raises OperatorError (exit 5) where the runner can't start.
 
-    The lock goes over to the keeper, which lets it go once the runner runs.
+    The lock goes over to the keeper, which lets it go once the runner runs. Signals are held back when this returns: the
+    caller heeds them once it can tell of the launch.
     """
     env = make_environment(plan, environ)
     executable = preflight.find_program(plan.argv[0], env)
@@ -50,6 +51,7 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
     lock.release(held)
     os.close(paths.log_fd)
     if "pid" not in answer:
+        keeper.heed_signals()
         raise OperatorError("the runner could not start: %s" % os.strerror(int(answer.get("errno") or 0)),
                             "Tried: %s in %s" % (" ".join(plan.argv), plan.root), MACHINE, "runner")
     identity = Identity(int(answer["pid"]), int(answer["start_ticks"]), procs.read_boot_id())

@@ -1,6 +1,7 @@
 """Step 0: which checkout, which config, which kind. Never guessed: what is absent or ambiguous is listed."""
 import os
 import shlex
+import stat
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
@@ -122,7 +123,7 @@ def _find_path(root: str, word: str) -> str:
 
 def _find_similar(stack: Any, root: str, word: str) -> List[Config]:
     import difflib
-    configs = stack.list_configs(root)  # type: List[Config]
+    configs: List[Config] = stack.list_configs(root)
     names = [os.path.basename(config.path) for config in configs]
     close = set(difflib.get_close_matches(os.path.basename(word), names, 8, 0.5))
     return [config for config in configs if os.path.basename(config.path) in close] or configs
@@ -131,6 +132,9 @@ def _find_similar(stack: Any, root: str, word: str) -> List[Config]:
 def _make_config(checkout: Checkout, path: str, kind_option: str) -> Config:
     stack = load_stack(checkout.stack)
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe could be read once, and reading it may wait for ever
+            raise OperatorError("%s is not a file: a config is read more than once" % path,
+                                "Write it to a file first.", USAGE, "config")
         with open(path, "rb") as file:
             content = file.read(1 << 16)
     except OSError as error:

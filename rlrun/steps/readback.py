@@ -20,7 +20,7 @@ _HEAD_BYTES = 1 << 20
 def read_back(launch: Launch, plan: Plan) -> Readback:
     """What log, process tree and record say at this moment; nothing is waited for, nothing composed."""
     text = tail.read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
-    told = load_stack(plan.stack).read_back(text)  # type: Dict[str, Any]
+    told: Dict[str, Any] = load_stack(plan.stack).read_back(text)
     processes = procs.read_processes()
     tree = procs.find_descendants(processes, [launch.runner.pid]) if launch.runner.pid in processes else set()
     try:
@@ -65,7 +65,7 @@ def wait(launch: Launch, plan: Plan, limit_seconds: float = WAIT_SECONDS,
     Returns what was read and whether the run settled. KeyboardInterrupt passes through.
     """
     deadline = time.monotonic() + limit_seconds
-    working_since = None  # type: Optional[float]
+    working_since: Optional[float] = None
     while True:
         found = read_back(launch, plan)
         now = time.monotonic()

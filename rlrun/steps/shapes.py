@@ -2,7 +2,7 @@
 from typing import Any, Dict, List, Tuple
 
 from ..host import procs
-from ..text.redact import redact
+from ..text.redact import redact, redact_words
 from ..values import Board, Check, Plan, RunRow, Sweep
 from .survey import Survey
 
@@ -32,7 +32,7 @@ def shape_plan(plan: Plan, sweep: Sweep, secrets: Tuple[str, ...]) -> Dict[str, 
     return {"experiment": plan.experiment or None, "project": plan.project or None,
             "name_is_volatile": plan.name_is_volatile, "train_log": plan.train_log or None,
             "vllm_log": plan.vllm_log or None, "trials": plan.trials or None,
-            "launch_command": redact(plan.launch_command, secrets) or None, "argv": list(plan.argv),
+            "launch_command": redact(plan.launch_command, secrets) or None, "argv": list(redact_words(plan.argv, secrets)),
             "nodes": plan.topology.nodes, "gpus": plan.gpu_count, "python": plan.python or None,
             "ports": [port.number for port in plan.ports], "sources": list(plan.sources),
             "sweep": {"processes": [{"pid": one.process.pid, "user": one.user, "foreign": one.is_foreign,

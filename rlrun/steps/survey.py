@@ -1,11 +1,14 @@
-"""Steps 1 and 2 in one: everything that `check` tells and that `run` decides by. Slow readings go side by side."""
-import os
-from typing import Dict, NamedTuple, Tuple
+"""Steps 1 and 2 in one: everything that `check` tells and that `run` decides by. Slow readings go side by side.
 
-from ..host import git as host_git
-from ..host import gpus
+What judges is imported while the runner checks its config, which takes longer; not later: the pyz may be replaced while
+an operator thinks, and then nothing more can be imported from it.
+"""
+import os
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from .. import child
 from ..values import Board, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
-from . import digest, guard, judge, judge_machine, preflight
+from . import digest, preflight
 
 
 class Survey(NamedTuple):
@@ -25,22 +28,39 @@ class Survey(NamedTuple):
 
 
 def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) -> Survey:
-    """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs."""
+    """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs, the
+    runner's Python while the machine is read."""
     dry_run = preflight.start_dry_run(request, environ)
-    query = gpus.start_query()
-    git_handle = host_git.start_git(request.checkout.root)
+    query = asked = None
     try:
+        from ..host import git as host_git
+        from ..host import gpus
+        query = gpus.start_query()
+        git_handle = host_git.start_git(request.checkout.root)
+        from . import guard, judge, judge_host, judge_machine
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
+        asked = None if said.died else judge_host.ask_imports(plan)
+        git = host_git.finish_git(git_handle)
+        machine = _leave_out(guard.read_machine(query), asked)
+        sweep = judge_machine.find_sweep(plan, machine)
+        verdict = judge.judge_all(plan, said, machine, sweep, environ, asked)
     except BaseException:
-        gpus.cancel_query(query)
+        if query:
+            gpus.cancel_query(query)
+        for running in (dry_run.running, asked):
+            if running and running.popen is not None and running.popen.poll() is None:
+                child.end_group(running.popen)
         raise
-    git = host_git.finish_git(git_handle)
-    machine = guard.read_machine(query)
-    sweep = judge_machine.find_sweep(plan, machine)
-    verdict = judge.judge_all(plan, said, machine, sweep, environ)
     board, is_visible = judge.find_serving_board(plan, machine.boards)
     return Survey(request, plan, said, outcome, machine, sweep, verdict, git,
                   digest.make_fingerprint(plan, git, name_gpus(plan)), board, is_visible)
+
+
+def _leave_out(machine: Machine, asked: Optional[child.Running]) -> Machine:
+    """The machine without the question that is under way: its command line names what a sweep kills by."""
+    if asked is None or asked.popen is None:
+        return machine
+    return machine._replace(processes={pid: one for pid, one in machine.processes.items() if pid != asked.popen.pid})
 
 
 def name_gpus(plan: Plan) -> Tuple[str, ...]:
@@ -52,6 +72,7 @@ def name_gpus(plan: Plan) -> Tuple[str, ...]:
 def look_again(found: Survey, environ: Dict[str, str]) -> "Tuple[Verdict, Machine, Tuple[str, ...]]":
     """The second look, under the lock: the live part judged anew, and the files of the plan that changed since."""
     from ..host import address
+    from . import guard, judge, judge_machine
     machine = guard.read_machine()
     sweep = judge_machine.find_sweep(found.plan, machine)
     verdict = judge.make_verdict(judge.judge_live(found.plan, machine, sweep, address.read_addresses()))

@@ -28,7 +28,7 @@ def render_verdict(terminal: Terminal, verdict: Verdict, blocks: int, warnings: 
 
 def render_checks(terminal: Terminal, checks: Sequence[Check]) -> List[str]:
     """The table: one row a check, the row's word once."""
-    lines = []  # type: List[str]
+    lines: List[str] = []
     last = ""
     for check in checks:
         glyph, style = _GLYPHS[check.status]
@@ -46,7 +46,7 @@ def render_checks(terminal: Terminal, checks: Sequence[Check]) -> List[str]:
 
 def render_steps(checks: Sequence[Check]) -> List[str]:
     """`Next steps`, numbered, what blocks before what warns, each once."""
-    steps = []  # type: List[str]
+    steps: List[str] = []
     for status in ("blocks", "advisory"):
         for check in checks:
             if check.status == status and check.fix:

@@ -233,7 +233,7 @@ def finish(session: Session, seconds: float = LIMIT_SECONDS) -> Tuple[int, str]:
         if os.waitid(os.P_PID, session.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             _read_rest(session)
             break
-    code = wait_for(lambda: _reap(session.pid), "the end of %d" % session.pid, max(1.0, deadline - time.monotonic()))[0]
+    code = wait_for(lambda: reap(session.pid), "the end of %d" % session.pid, max(1.0, deadline - time.monotonic()))[0]
     os.close(session.fd)
     return code, session.seen.decode("utf-8", "replace").replace("\r\n", "\n")
 
@@ -249,7 +249,7 @@ def _read_rest(session: Session) -> None:
         session.seen.extend(data)
 
 
-def _reap(pid: int) -> Optional[Tuple[int]]:
+def reap(pid: int) -> Optional[Tuple[int]]:
     found, status = os.waitpid(pid, os.WNOHANG)
     if not found:
         return None

@@ -9,7 +9,7 @@
     await COMMAND…      waits until that succeeds; gives the scene up after a while
     has_argv PID WORD   does that process's command line hold this word?
     settle              moves checkout, pyz and fake programs to a folder that every user can read, and /tmp out of sight
-    as_nobody COMMAND…  runs it as the user nobody
+    $NOBODY COMMAND…    runs it as the user nobody; AS=($NOBODY) makes later actors his
 
 What runs in the scene must not have the words in its command line that rlrun looks for, so all paths are neutral.
 """
@@ -18,6 +18,9 @@ import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import pytest
+from checkouts import build_checkout
 
 ACTOR = Path(__file__).resolve().parent / "actor.py"
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
@@ -42,7 +45,7 @@ act() {
     await test -s "$ready"
 }
 AS=(env)
-as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
+NOBODY='setpriv --reuid=65534 --regid=65534 --clear-groups --'
 settle() {
     mount -t tmpfs tmpfs /srv && chmod 755 /srv && cp -r "$ROOT" /srv/checkout && cp "$PYZ" /srv/tool.pyz &&
         cp "$ACTOR" /srv/actor.py && mkdir /srv/scene && chmod 1777 /srv/scene || exit 98
@@ -103,8 +106,8 @@ class Scene(NamedTuple):
         number = len(list(self.folder.glob("scene-*.sh")))
         script = self.folder / ("scene-%d.sh" % number)
         words = " ".join("'%s'" % word.replace("'", "'\\''") for word in args)
-        script.write_text("%s\ncd \"$ROOT\"\n%s\n%s\n" % (PRELUDE, before, command or '%s "$PYTHON" "$PYZ" %s' % (
-            prefix, words)), encoding="utf-8")
+        text = "%s\ncd \"$ROOT\"\n%s\n%s\n" % (PRELUDE, before, command or '%s "$PYTHON" "$PYZ" %s' % (prefix, words))
+        script.write_bytes(os.fsencode(text))
         full = dict(self.env, SCENE=str(self.folder), ROOT=root or self.root, PYZ=self.pyz, PYTHON=PYTHON, ACTOR=str(ACTOR),
                     FAKES=str(self.fakes))
         full.update(env or {})
@@ -113,6 +116,25 @@ class Scene(NamedTuple):
         lines = done.stdout.strip().split("\n")
         shape = json.loads(lines[-1]) if lines[-1].startswith("{") else {}
         return Found(done.returncode, shape, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def shared_checkout(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A toy checkout for tests that change nothing in it."""
+    return build_checkout(tmp_path_factory.mktemp("shared") / "checkout")
+
+
+@pytest.fixture
+def scene(pyz: str, shared_checkout: str, clean_env: Dict[str, str], boxed: Callable[..., Any], has_box: bool,
+          tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Without a box the machine's own processes would be judged: then the test is skipped."""
+    if not has_box:
+        pytest.skip("needs root and unshare")
+    folder = tmp_path_factory.mktemp("scene")  # tmp_path carries the test's name, and with it words that rlrun looks for
+    fakes = folder / "fakes"
+    fakes.mkdir()
+    clean_env.update(PATH="%s:%s" % (fakes, clean_env["PATH"]), SP_SIZE="1")  # so that any number of GPUs will do
+    return Scene(folder, fakes, shared_checkout, pyz, clean_env, boxed)
 
 
 def hash_tree(root: str) -> Dict[str, Tuple[str, Any]]:
