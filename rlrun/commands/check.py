@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--dry-run-timeout, of all commands that let the runner check its config."""
-    parser.add_argument("--dry-run-timeout", type=_parse_seconds, default=300.0, metavar="SECONDS", help="limit of the runner's own "
-                                                                                              "check (default: 300)")
+    parser.add_argument("--dry-run-timeout", type=_parse_seconds, default=300.0, metavar="SECONDS",
+                        help="limit of the runner's own check (default: 300)")
 
 
 def _parse_seconds(word: str) -> float:
@@ -71,8 +71,8 @@ def survey_with_progress(request: Request, environ: Dict[str, str], timeout_seco
 
 
 def collect_secrets(found: survey.Survey, environ: Dict[str, str]) -> Tuple[str, ...]:
-    """All values that must not be shown: of this environment and of the resolved one."""
-    values = set(find_secrets(environ)) | set(find_secrets(found.plan.environment))
+    """All values that must not be shown: of this environment, of the resolved one, and what the config spells out."""
+    values = set(find_secrets(environ)) | set(find_secrets(found.plan.environment)) | set(survey.find_source_secrets(found.plan))
     return tuple(sorted(values, key=lambda value: (-len(value), value)))
 
 
@@ -129,7 +129,7 @@ def _check_structure(request: Request, environ: Dict[str, str], timeout_seconds:
     plan, said, _ = preflight.finish_dry_run(preflight.start_dry_run(request, environ, structure_only=True), timeout_seconds)
     checks = judge.judge_preflight(said)
     is_sound = not any(check.status == "blocks" for check in checks)
-    secrets = find_secrets(dict(environ, **plan.environment))
+    secrets = find_secrets(dict(environ, **plan.environment)) + survey.find_source_secrets(plan)
     words = "no verdict for a launch, no digest: the machine was not looked at, and nothing that must be on its disks"
     if terminal.is_json:
         term.print_result(terminal, json.dumps({

@@ -7,6 +7,7 @@ from ..errors import OK
 from ..steps import orient
 from ..text import report
 from ..text import terminal as term
+from ..text.shell import escape_controls
 from . import options as shared
 
 
@@ -24,7 +25,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
                                                 "configs": [{"kind": one.kind, "config": one.shown, "path": one.path}
                                                             for one in configs]}, sort_keys=True))
     elif configs:
-        term.print_result(terminal, "\n".join(report.render_table([(one.kind, one.shown) for one in configs])))
+        term.print_result(terminal, "\n".join(report.render_table([(one.kind, escape_controls(one.shown))
+                                                                             for one in configs])))
     else:
         term.print_note(terminal, "no configs in %s" % checkout.root)
     return OK

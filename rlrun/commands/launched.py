@@ -100,7 +100,7 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
              ("vllm log", back.vllm_log or "not told yet"), ("trials", back.trials or "not told yet"),
              ("board", _describe_board(found, link)),
              ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back))),
-             ("stage", "ended" if back.exit else plan.stage), ("record", os.path.relpath(started.record, plan.root)),
+             ("stage", describe_exit(back.exit) if back.exit else plan.stage), ("record", os.path.relpath(started.record, plan.root)),
              ("watch", "tail -F %s" % started.launch_log), ("stop", stop_line(started))]
     if back.exit:
         pairs = pairs[:-2]

@@ -31,7 +31,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         term.print_result(terminal, json.dumps({
             "schema": 1, "command": "nodes", "kind": plan.kind, "config": plan.config_shown, "root": plan.root,
             "nodes": plan.topology.nodes, "others": commands.others, "head": commands.head or None,
-            "line": commands.command or None, "warning": commands.warning or None}, sort_keys=True))
+            "line": commands.command or None, "warning": commands.warning or None,
+            "doubts": list(commands.doubts)}, sort_keys=True))
     else:
         term.print_result(terminal, "\n".join(nodes.describe(commands, False)))
     return MACHINE if commands.warning else OK

@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Tuple
 from ..errors import USAGE, OperatorError
 from ..steps import orient
 from ..text import terminal as term
-from ..text.shell import quote_words
+from ..text.shell import escape_controls, quote_words
 from ..values import Checkout, Config, Plan, Request
 
 
@@ -68,7 +68,8 @@ def _choose(checkout: Checkout, candidates: Tuple[Config, ...], kind: str, termi
 
 def list_candidates(candidates: Tuple[Config, ...]) -> List[str]:
     """Numbered lines."""
-    return ["  %2d. %-6s %s" % (number, config.kind, config.shown) for number, config in enumerate(candidates, 1)]
+    return ["  %2d. %-6s %s" % (number, config.kind, escape_controls(config.shown))
+            for number, config in enumerate(candidates, 1)]
 
 
 def name_config(where: Where, plan: Plan) -> List[str]:

@@ -167,7 +167,7 @@ def _refuse_again(found: survey.Survey, choices: Choices) -> None:
     """A digest is the yes to one launch. Looked at twice: another rlrun may have launched it while this one waited."""
     earlier = record.find_launched(found.plan.root, choices.confirm) if choices.confirm and not choices.again else None
     if earlier:
-        raise confirm.refuse_again(earlier, time.time() - float(earlier.get("time_seconds") or 0))
+        raise confirm.refuse_again(earlier, time.time() - earlier["time_seconds"])
 
 
 def _list_recent(found: survey.Survey) -> Tuple[str, ...]:

@@ -67,8 +67,8 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
              ("launch log", str(data.get("launch_log"))), ("train log", str(data.get("train_log") or "not told")),
              ("record", row.record)]
     if ended:
-        pairs.append(("lasted", format_elapsed(float(ended.get("duration_seconds") or 0))))
-        pairs.append(("peak memory", "%d MiB (the largest process that was waited for)" % (int(ended.get("max_rss_kib") or 0) >> 10)))
+        pairs.append(("lasted", format_elapsed(ended["duration_seconds"])))
+        pairs.append(("peak memory", "%d MiB (the largest process that was waited for)" % (int(ended["max_rss_kib"]) >> 10)))
     link = data.get("link_result")
     if link:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))

@@ -20,7 +20,7 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
     checks = []
     if preflight.died:
         checks.append(Check("preflight", "preflight:died", "blocks", preflight.summary,
-                            "Its last words are quoted below; mend the config and check again."))
+                            "See its last words; mend the config and check again."))
     elif preflight.is_thin:
         checks.append(Check("preflight", "preflight:thin", "pass", "the config resolves; this kind has no preflight rules, so "
                             "none were applied"))

@@ -74,7 +74,8 @@ def judge_disks(plan: Plan) -> List[Check]:
     """Room and permission where the launch will write: percent, bytes, inodes, and a small file written and removed."""
     checks: List[Check] = []
     seen: Dict[Tuple[int, int], Disk] = {}
-    for path in ("/", plan.root) + plan.write_dirs:
+    # Ray's folder first: on the disk that it shares with others, its stricter rule holds.
+    for path in ((plan.ray_dir,) if plan.ray_dir else ()) + ("/", plan.root) + plan.write_dirs:
         disk = disks.read_disk(path)
         if disk and (disk.total_bytes, disk.free_bytes) not in seen:
             seen[(disk.total_bytes, disk.free_bytes)] = disk

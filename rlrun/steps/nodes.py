@@ -8,13 +8,15 @@ from ..values import Plan
 
 
 class NodeCommands(NamedTuple):
-    """What the other nodes of a run need. `head` is empty where no usable address is known; then `warning` says why."""
+    """What the other nodes of a run need. `head` is empty where no usable address is known; then `warning` says why.
+    `doubts`: what may be wrong with a head that looks usable."""
 
     others: int
     head: str
     command: str
     note: str
     warning: str
+    doubts: Tuple[str, ...] = ()
 
 
 def make_commands(plan: Plan, stamp: str) -> NodeCommands:
@@ -29,7 +31,10 @@ def make_commands(plan: Plan, stamp: str) -> NodeCommands:
     if warning:
         return NodeCommands(others, "", "", plan.topology.note, warning)
     command = load_stack(plan.stack).describe_node_command(plan, head, os.path.join("logs", "launch_" + stamp))
-    return NodeCommands(others, head, command, plan.topology.note, "")
+    first = addresses[0] if addresses else ""
+    pairs = address.judge_addresses(first, address.read_default_route_address(), plan.topology.head, plan.topology.nodes,
+                                    resolved, address.read_interface(first))
+    return NodeCommands(others, head, command, plan.topology.note, "", tuple("%s; %s" % pair for pair in pairs))
 
 
 def _find_fault(head: str, resolved: str, variable: str) -> str:
@@ -55,4 +60,5 @@ def describe(commands: NodeCommands, is_launched: bool) -> Tuple[str, ...]:
         else "not on this machine,\nwhich `rlrun run` covers"
     head = "Multi-node: run the command below once on every node (%s)" % covered
     return tuple(head.split("\n")) + ("  the %d other node%s:" % (commands.others, "" if commands.others == 1 else "s"),
-                                      "    " + commands.command) + tuple(commands.note.split("\n"))
+                                      "    " + commands.command) + tuple(commands.note.split("\n")) + tuple(
+        "⚠ " + doubt for doubt in commands.doubts)

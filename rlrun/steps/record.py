@@ -165,7 +165,17 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     record["record"] = folder
     for key, name in (("keeper", "keeper.json"), ("exit", "exit.json"), ("link_result", "link.json")):
         record[key] = _read_json(folder, name)
+    # What is counted with is a number, whoever wrote the file.
+    record.update(id=str(record.get("id") or os.path.basename(folder)), time_seconds=_read_number(record.get("time_seconds")),
+                  runner=record.get("runner") if isinstance(record.get("runner"), dict) else None)
+    for name in ("duration_seconds", "max_rss_kib"):
+        if record["exit"]:
+            record["exit"][name] = _read_number(record["exit"].get(name))
     return record
+
+
+def _read_number(value: Any) -> float:
+    return value if isinstance(value, (int, float)) and abs(value) < 1e15 else 0  # neither NaN nor infinite
 
 
 def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
@@ -180,7 +190,7 @@ def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
 def make_row(record: Dict[str, Any], now_seconds: float) -> RunRow:
     """One line of `runs`: the state is judged by identity (pid, start, boot), never by the pid alone (P15)."""
     state, code = judge_state(record)
-    return RunRow(str(record.get("id", "")), state, code, max(0.0, now_seconds - float(record.get("time_seconds") or 0)),
+    return RunRow(str(record.get("id", "")), state, code, max(0.0, now_seconds - float(record["time_seconds"])),
                   str(record.get("kind", "")), str(record.get("config", "")), str(record.get("experiment", "")),
                   str(record.get("user", "")), str(record.get("record", "")), record)
 

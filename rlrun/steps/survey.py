@@ -4,9 +4,10 @@ What judges is imported while the runner checks its config, which takes longer; 
 an operator thinks, and then nothing more can be imported from it.
 """
 import os
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Set, Tuple
 
 from .. import child
+from ..text import redact
 from ..values import Board, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
 from . import digest, preflight
 
@@ -72,15 +73,32 @@ def name_gpus(plan: Plan) -> Tuple[str, ...]:
 def look_again(found: Survey, environ: Dict[str, str]) -> "Tuple[Verdict, Machine, Tuple[str, ...]]":
     """The second look, under the lock: the live part judged anew, and the files of the plan that changed since."""
     from ..host import address
+    from ..host import git as host_git
     from . import guard, judge, judge_machine
+    git_handle = host_git.start_git(found.plan.root)
     machine = guard.read_machine()
     sweep = judge_machine.find_sweep(found.plan, machine)
     verdict = judge.make_verdict(judge.judge_live(found.plan, machine, sweep, address.read_addresses()))
     changed = tuple(path for path, value in digest.hash_sources(found.plan).items()
                     if found.fingerprint.parts.get("file %s" % path) != value)
+    git = host_git.finish_git(git_handle)
+    if git.commit and found.git.commit and git[:1] + git[2:] != found.git[:1] + found.git[2:]:  # the branch's name is no matter
+        changed += ("the checkout is at another commit, or other files of it are modified",)
     return verdict, machine, changed
 
 
 def read_operator_environment() -> Dict[str, str]:
     """The environment that the runner gets: the operator's own, untouched."""
     return dict(os.environ)
+
+
+def find_source_secrets(plan: Plan) -> Tuple[str, ...]:
+    """The secrets that config and templates spell out: a dry run that died has shown no environment to know them by."""
+    found: Set[str] = set()
+    for path in plan.sources:
+        try:
+            with open(path, "rb") as file:
+                found.update(redact.find_assigned_secrets(file.read(1 << 20).decode("utf-8", "replace")))
+        except OSError:
+            continue
+    return tuple(sorted(found))

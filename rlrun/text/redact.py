@@ -2,11 +2,11 @@
 import json
 import re
 import shlex
-from typing import Callable, List, Mapping, Match, Pattern, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Match, Pattern, Sequence, Set, Tuple
 
 from .secret_names import is_password_name, is_plain_value, is_secret_name
 
-__all__ = ["MARK", "find_secrets", "is_secret_name", "redact", "redact_config", "redact_words"]
+__all__ = ["MARK", "find_assigned_secrets", "find_secrets", "is_secret_name", "redact", "redact_config", "redact_words"]
 
 MARK = "<redacted>"
 MIN_SECRET_LENGTH = 8  # shorter values occur in ordinary text
@@ -76,6 +76,22 @@ def find_secrets(environ: Mapping[str, str]) -> Tuple[str, ...]:
                 found.add(in_address)
     return tuple(sorted((value for value in found if len(value) >= MIN_SECRET_LENGTH and not _is_number(value)
                          and MARK not in value), key=lambda value: (-len(value), value)))
+
+
+def find_assigned_secrets(text: str) -> Tuple[str, ...]:
+    """`find_secrets` for the text of a config: what it assigns literally to a secret name."""
+    values: Dict[str, str] = {}
+    for found in _ASSIGNMENT.finditer(text):
+        name, value = found.group("name").lstrip("-"), found.group("value") or ""
+        if "$" in value or not is_secret_name(name):
+            continue
+        try:
+            value = " ".join(shlex.split(value))
+        except ValueError:  # an open quote
+            value = value.strip("\"'")
+        if not is_plain_value(name, value):
+            values["%s_%d" % (name, len(values))] = value
+    return find_secrets(values)
 
 
 def redact(text: str, secrets: Sequence[str] = ()) -> str:

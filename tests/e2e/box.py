@@ -78,7 +78,10 @@ def shell(box: Box, line: str, env: Optional[Dict[str, str]] = None, cwd: str = 
 def check(box: Box, config: str, *words: str, env: Optional[Dict[str, str]] = None, cwd: str = "") -> Dict[str, Any]:
     """The object of `check --json`."""
     done = rlrun(box, "check", config, "--json", *words, env=env, cwd=cwd)
-    return json.loads(done.out) if done.out else {"failed": done._asdict()}
+    found = json.loads(done.out or "{}")
+    if "digest" not in found:
+        raise AssertionError("check failed: %s %s" % (done.out, done.err))
+    return found
 
 
 def launch(box: Box, config: str, *words: str, env: Optional[Dict[str, str]] = None) -> Dict[str, Any]:

@@ -204,6 +204,27 @@ def test_the_keeper_needs_nothing_of_a_pyz_that_is_replaced(play, root):
     assert facts["exit"]["schema"] == 1
 
 
+def play_replaced_at_the_question(box):
+    own = os.path.join(box.folder, "mine.pyz")
+    facts = {}
+    for name, words in (("background", ()), ("foreground", ("--foreground",))):
+        with open(box.pyz, "rb") as source, open(own, "wb") as out:
+            out.write(source.read())
+        session = b.open_rlrun(box._replace(pyz=own), "run", "off_repo_log", "--board", "leave", *words, env=b.SHORT)
+        b.expect(session, QUESTION)
+        with open(own, "r+b") as out:  # the same file, other bytes: nothing of it can be imported any more
+            out.write(b"\0" * os.path.getsize(own))
+        b.send(session, "y\n" if words else "y\n\n")
+        facts[name] = b.finish(session)
+    return facts
+
+
+def test_a_pyz_that_is_replaced_at_the_question_still_launches_and_reports(play, root):
+    facts = play(play_replaced_at_the_question, root)
+    for name, code in (("background", 4), ("foreground", 0)):
+        assert facts[name][0] == code and "Launched (%s)" % name in facts[name][1] and "ended 0" in facts[name][1], facts[name][1]
+
+
 # --- one at a time
 
 def play_two_at_once(box, other):
@@ -314,7 +335,8 @@ def play_second_look(box, other, smi):
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
 
-    for name, path in (("config", "scripts/train/configs/demo.env"), ("template", "scripts/templates/verl/common.env")):
+    for name, path in (("config", "scripts/train/configs/demo.env"), ("template", "scripts/templates/verl/common.env"),
+                       ("runner", "scripts/train/train.sh")):
         session = b.open_rlrun(box, "run", "demo", "--board", "leave", "--background", env=b.SHORT)
         b.expect(session, QUESTION)
         b.add_to_file(os.path.join(box.root, path), "# a word more\n")
@@ -323,7 +345,8 @@ def play_second_look(box, other, smi):
     return dict(said, traces=b.count_traces(box))
 
 
-def test_what_appears_between_question_and_yes_blocks(play, root, tmp_path, fake_program):
+def test_what_appears_between_question_and_yes_blocks(play, tmp_path, fake_program):
+    root = build_checkout(tmp_path / "lego", git=True)
     smi = tmp_path / "smi-holders"
     fake_program("nvidia-smi", """
 query=$*
@@ -343,10 +366,10 @@ esac
     assert code == 1 and "port:conflict" in text and "gpu:foreign" in text and "the machine changed while you were asked" in text
     code, text, pid = facts["run"]
     assert code == 1 and "A run is already in flight" in text and str(pid) in text
-    for name in ("config", "template"):
+    for name in ("config", "template", "runner"):
         code, text = facts[name]
         assert code == 3 and "changed" in text and "nothing was launched" in text, text
-    assert "demo.env" in facts["config"][1] and "common.env" in facts["template"][1]
+    assert "demo.env" in facts["config"][1] and "common.env" in facts["template"][1] and "other files of it" in facts["runner"][1]
     assert facts["traces"] == b.NOTHING
 
 

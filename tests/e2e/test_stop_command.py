@@ -38,7 +38,7 @@ def play_stop(box, way, kind):
     group, names = b.list_group(pgid), sorted({b.read("/proc/%d/comm" % pid).strip() for pid in b.list_group(pgid)})
     log = row["train_log"]
     b.wait_for(lambda: os.path.getsize(log) > 0, "the log of the run")
-    stopped = b.run(["/bin/sh", "-c", b.find_stop_line(text)], box.env, "/")
+    stopped = b.run(["bash", "-c", b.find_stop_line(text)], box.env, "/")
     b.wait_for(lambda: not b.list_group(pgid), "the end of the whole group", 30)
     b.wait_for(lambda: not b.is_alive(row["runner"]["keeper"]), "the end of the keeper")
     return {"line": b.find_stop_line(text), "group": len(group), "names": names, "stopped": stopped, "before": row,
