@@ -75,11 +75,13 @@ def stop_line(started: Launch) -> str:
     return "kill -INT -- -%d" % started.pgid
 
 
-def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int, written: Dict[str, Any]) -> Dict[str, Any]:
+def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int,
+           written: Dict[str, Any]) -> Dict[str, Any]:
     plan = found.plan
     commands = nodes.make_commands(plan, str(written["time"]))
-    return {"schema": 1, "command": "run", "launched": True, "exit": code, "digest": found.fingerprint.digest, "stack": plan.stack,
-            "kind": plan.kind, "config": plan.config_shown, "root": plan.root, "experiment": back.experiment or None,
+    return {"schema": 1, "command": "run", "launched": True, "exit": code, "digest": found.fingerprint.digest,
+            "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown, "root": plan.root,
+            "experiment": back.experiment or None,
             "launch_log": started.launch_log, "train_log": back.train_log or None, "vllm_log": back.vllm_log or None,
             "trials": back.trials or None, "record": started.record, "mode": written["mode"],
             "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
@@ -100,7 +102,8 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
              ("vllm log", back.vllm_log or "not told yet"), ("trials", back.trials or "not told yet"),
              ("board", _describe_board(found, link)),
              ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back))),
-             ("stage", describe_exit(back.exit) if back.exit else plan.stage), ("record", os.path.relpath(started.record, plan.root)),
+             ("stage", describe_exit(back.exit) if back.exit else plan.stage),
+             ("record", os.path.relpath(started.record, plan.root)),
              ("watch", "tail -F %s" % started.launch_log), ("stop", stop_line(started))]
     if back.exit:
         pairs = pairs[:-2]

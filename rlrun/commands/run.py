@@ -31,15 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`. Each question has one that answers it."""
     shared.add_where(parser)
     check.add_timeout(parser)
-    parser.add_argument("--confirm", default="", metavar="DIGEST", help="launch if the plan still has this digest (check prints it)")
+    parser.add_argument("--confirm", default="", metavar="DIGEST",
+                        help="launch if the plan still has this digest (check prints it)")
     parser.add_argument("--again", action="store_true", help="launch a confirmed plan that was launched already")
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--background", action="store_true", help="detach, report, and return (the default)")
     modes.add_argument("--foreground", action="store_true", help="stay until the run ends; Ctrl-C goes to the run")
     parser.add_argument("--board", choices=("link", "leave"), default="", help="where the board would not show this run: link "
                                                                               "its log into what the board serves, or leave it")
-    parser.add_argument("--old-log", choices=("keep", "lose"), default="", help="where the launch truncates an earlier run's log: "
-                                                                               "keep a copy in the record, or lose it")
+    parser.add_argument("--old-log", choices=("keep", "lose"), default="",
+                        help="where the launch truncates an earlier run's log: keep a copy in the record, or lose it")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
@@ -68,7 +69,8 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     from ..steps.judge_machine import describe_process, describe_stop
     lines = ["A run is already in flight; refusing to start another:"]
     lines += ["  %s   %s" % ("pids:" if number == 0 else "     ", describe_process(one.top)) for number, one in enumerate(runs)]
-    lines.append("  log:    %s" % (guard.find_newest_log([one.root for one in runs if one.root] + [root]) or "none found under logs/"))
+    log = guard.find_newest_log([one.root for one in runs if one.root] + [root])
+    lines.append("  log:    %s" % (log or "none found under logs/"))
     stops = " or ".join(describe_stop(one) for one in runs[:3])
     lines.append("Let it finish, or stop it yourself (%s), then run this again." % stops)
     error = OperatorError("\n".join(lines), "", BLOCKED, "job:running")
@@ -266,7 +268,8 @@ def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) ->
         return None
     served = pick_served(found.board, found.plan.root)
     if not served:
-        raise OperatorError("no directory that the board serves can be written any more", "Answer --board leave.", MACHINE, "board")
+        raise OperatorError("no directory that the board serves can be written any more", "Answer --board leave.", MACHINE,
+                            "board")
     from ..steps import board_link  # imported before the keeper is forked, which must import nothing
     return functools.partial(board_link.make_link, board_link.LinkOrder(found.plan.stack, served, found.board.port,
                                                                        paths.launch_log, found.plan.root))

@@ -63,7 +63,8 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     pairs = [("state", row.state), ("launched", "%s UTC by %s on %s (%s)" % (data.get("time"), row.user, data.get("host"),
                                                                            format_age(row.age_seconds))),
              ("kind / config", "%s · %s" % (row.kind, row.config)), ("name", row.experiment or "not told"),
-             ("plan", str(data.get("digest"))), ("runner", "pid %s, group %s" % (runner.get("pid"), runner.get("pgid") or runner.get("pid"))),
+             ("plan", str(data.get("digest"))),
+             ("runner", "pid %s, group %s" % (runner.get("pid"), runner.get("pgid") or runner.get("pid"))),
              ("launch log", str(data.get("launch_log"))), ("train log", str(data.get("train_log") or "not told")),
              ("record", row.record)]
     if ended:

@@ -51,7 +51,8 @@ def _read_shell(argv: Sequence[str]) -> Run:
             break
         if not word.startswith("--") and word.startswith("-") and ("c" in word or "s" in word):
             return NOTHING
-        place += 1
+        # -euo pipefail: an o in the cluster takes the next word
+        place += 2 if not word.startswith("--") and ("o" in word or "O" in word) else 1
     if place >= len(argv):
         return NOTHING
     return Run("shell", argv[place], "", tuple(argv[place + 1:]))

@@ -100,13 +100,12 @@ def _resolve(script: str, pid: int, read_cwd: ReadCwd) -> str:
 def find_root(process: Process, read_cwd: ReadCwd) -> str:
     """The checkout that a runner works in, "" where it can't be told."""
     script = read_run(process.argv).script
-    if not script or not script.endswith(".sh"):
+    if not script or not _read_runner_kind(script, process.pid, read_cwd):
         return read_cwd(process.pid) or ""
-    folder = "" if os.path.isabs(script) else read_cwd(process.pid)
-    if folder is None:
-        return ""
-    path = os.path.normpath(os.path.join(folder, script))
-    return os.path.dirname(os.path.dirname(os.path.dirname(path)))
+    path = _resolve(script, process.pid, read_cwd)
+    if not _RUNNER.search(path):
+        path = os.path.realpath(path)
+    return os.path.dirname(os.path.dirname(os.path.dirname(path))) if os.path.isabs(path) else ""
 
 
 def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:

@@ -5,20 +5,25 @@ runner's resolved values belong to the config, and which differ at every run.
 """
 import os
 import re
-from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterable, List, Match, NamedTuple, Optional, Set, Tuple
 
-# export EXP_NAME=x   (at the start of a line or after a `;`)
-_ASSIGNMENT = re.compile(r"(?:^|;|&&)[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)?)?([A-Za-z_][A-Za-z0-9_]*)\+?=([^\n]*)",
-                         re.M)
+# export EXP_NAME=x   (at the start of a line or of a command)
+_ASSIGNMENT = re.compile(r"(?:^|[;()]|&&|\|\||(?<!\$)\{|\bthen\b|\bdo\b|\belse\b)[ \t]*"
+                         r"(?:(?:export|declare|typeset|readonly|local)[ \t]+(?:-\w+[ \t]+)*)?([A-Za-z_][A-Za-z0-9_]*)\+?=", re.M)
+#  B=y   (behind A=x)
+_NEXT_ASSIGNMENT = re.compile(r"[ \t]+([A-Za-z_][A-Za-z0-9_]*)\+?=")
 # : "${EXP_NAME:=x}"
-_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=([^\n]*)")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
 # EXP_NAME="${EXP_NAME:-x}"
 _SELF_DEFAULT = re.compile(r"^[\"']?\$\{([A-Za-z_][A-Za-z0-9_]*):?-")
 # source "${REPO_ROOT}/scripts/lib/site.env"
-_SOURCE = re.compile(r"(?:^|;|&&|\|\||\bthen|\bdo)[ \t]*(?:source|\.)[ \t]+(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|#]+)", re.M)
+_SOURCE = re.compile(r"(?:^|;|&&|\|\||\bthen|\bdo)[ \t]*(?:source|\.)[ \t]+", re.M)
+_WORD_ENDS = " \t\n;&|)"
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 # $(dirname "${BASH_SOURCE[0]}")
 _OWN_FOLDER = re.compile(r"\$\(\s*dirname\s+[\"']?\$\{?BASH_SOURCE(?:\[0\])?\}?[\"']?\s*\)")
+# $(cd /x/y && pwd)
+_WHOLE_FOLDER = re.compile(r"\$\(\s*cd\s+[\"']?([^\"'$`()]+)[\"']?\s*&&\s*pwd(?:\s+-P)?\s*\)")
 # What gives another value at every run: a date, a random number, a process id
 _CHANGING = re.compile(
     r"\$\(\s*date\b|`\s*date\b|\$\{?S?RANDOM\b|\$\{?EPOCH(?:SECONDS|REALTIME)\b|\$\$|\$\{?BASHPID\b|\$\{?SECONDS\b"
@@ -45,7 +50,7 @@ def read_text(path: str) -> str:
 def find_names(text: str) -> Set[str]:
     """The names that a config's text sets, comments aside."""
     bare = _drop_comments(text)
-    return {match.group(1) for match in _ASSIGNMENT.finditer(bare)} | {m.group(1) for m in _DEFAULT.finditer(bare)}
+    return {name for name, _, _ in _find_assignments(bare)}
 
 
 def read_sources(config: str, templates: Iterable[str], environment: Dict[str, str], root: str,
@@ -70,8 +75,9 @@ def read_sources(config: str, templates: Iterable[str], environment: Dict[str, s
             if is_default and name in pinned:
                 continue
             pinned.add(name)
+            is_changing = bool(_CHANGING.search(value)) or any(word in changing for word in _REFERENCE.findall(value))
             changing.discard(name)  # the last word counts
-            if _CHANGING.search(value) or any(word in changing for word in _REFERENCE.findall(value) if word != name):
+            if is_changing:
                 changing.add(name)
     return Sources(tuple(files), tuple(unread), tuple(sorted(names)), tuple(sorted(changing)))
 
@@ -81,14 +87,44 @@ def _drop_comments(text: str) -> str:
 
 
 def _find_assignments(text: str) -> List[Tuple[str, str, bool]]:
-    found = []
+    """(name, value as it is written, whether that is only a default), in the order of the text."""
+    found: List[Tuple[int, str, str, bool]] = []
     bare = _drop_comments(text)
-    for match in _ASSIGNMENT.finditer(bare):
-        own = _SELF_DEFAULT.match(match.group(2))
-        found.append((match.start(), match.group(1), match.group(2), bool(own and own.group(1) == match.group(1))))
-    for match in _DEFAULT.finditer(bare):
-        found.append((match.start(), match.group(1), match.group(2), True))
+    for first in _ASSIGNMENT.finditer(bare):
+        match: Optional[Match[str]] = first
+        while match:
+            name, value = match.group(1), _read_word(bare, match.end(), _WORD_ENDS)
+            own = _SELF_DEFAULT.match(value)
+            found.append((match.start(1), name, value, bool(own and own.group(1) == name)))
+            match = _NEXT_ASSIGNMENT.match(bare, match.end() + len(value))
+    for default in _DEFAULT.finditer(bare):
+        found.append((default.start(), default.group(1), _read_word(bare, default.end(), "}\n"), True))
     return [(name, value, is_default) for _, name, value, is_default in sorted(found)]
+
+
+def _read_word(text: str, start: int, ends: str) -> str:
+    """What stands from `start` to the first of `ends` that is neither quoted nor nested; to the end of the line at most."""
+    closers: List[str] = []
+    place = start
+    while place < len(text) and text[place] != "\n":
+        sign, closer = text[place], closers[-1] if closers else ""
+        if sign == "\\" and closer != "'":
+            place += 1
+        elif closer and sign == closer:
+            closers.pop()
+        elif closer == "'":
+            pass
+        elif text[place:place + 2] in ("$(", "${"):
+            closers.append(")" if text[place + 1] == "(" else "}")
+            place += 1
+        elif sign in "\"`" or (sign == "'" and closer != '"'):
+            closers.append(sign)
+        elif sign == "(" and (place == start or closer == ")"):
+            closers.append(")")
+        elif not closers and sign in ends:
+            break
+        place += 1
+    return text[start:place]
 
 
 def _follow(path: str, environment: Dict[str, str], root: str, files: List[str], unread: List[str],
@@ -101,8 +137,9 @@ def _follow(path: str, environment: Dict[str, str], root: str, files: List[str],
         unread.append(path)
         return
     files.append(path)
-    for match in _SOURCE.finditer(_drop_comments(text)):
-        word = match.group(1)
+    bare = _drop_comments(text)
+    for match in _SOURCE.finditer(bare):
+        word = _read_word(bare, match.end(), _WORD_ENDS)
         target = _expand(word, os.path.dirname(path), environment)
         if not target:
             unread.append(word)
@@ -121,5 +158,5 @@ def _expand(word: str, folder: str, environment: Dict[str, str]) -> str:
 
     def fill(match):  # type: ignore
         return environment.get(match.group(1), match.group(0))
-    word = re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", fill, word)
+    word = re.sub(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?", fill, _WHOLE_FOLDER.sub(r"\1", word))
     return "" if "$" in word or "`" in word else word

@@ -3,6 +3,7 @@
 `python -m e2e.box TOLD` plays the scenario that the file TOLD names and prints what it returns. The first process is
 no scenario but an init: signals reach it only where it asks for them, and orphans are its children.
 """
+
 import fcntl
 import importlib
 import json
@@ -136,8 +137,14 @@ def list_group(pgid: int) -> List[int]:
 
 def find_processes(word: str) -> List[int]:
     """The live processes with this in their command line, this one aside."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()
-            and word in read("/proc/%s/cmdline" % name).replace("\0", " ") and is_alive(int(name))]
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit()
+        and int(name) != os.getpid()
+        and word in read("/proc/%s/cmdline" % name).replace("\0", " ")
+        and is_alive(int(name))
+    ]
 
 
 def list_sessions() -> Dict[int, int]:
@@ -154,10 +161,19 @@ def describe_process(pid: int) -> Dict[str, Any]:
     """Descriptors, session, terminal, signals, command line of a live process."""
     fields = read("/proc/%d/stat" % pid).rpartition(")")[2].split()
     status = dict(line.split(":\t", 1) for line in read("/proc/%d/status" % pid).splitlines() if ":\t" in line)
-    return {"fds": {name: os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in sorted(os.listdir("/proc/%d/fd" % pid))},
-            "pid": pid, "ppid": int(fields[1]), "pgid": int(fields[2]), "sid": int(fields[3]), "tty": int(fields[4]),
-            "ignored": int(status["SigIgn"], 16), "blocked": int(status["SigBlk"], 16), "caught": int(status["SigCgt"], 16),
-            "cmdline": read("/proc/%d/cmdline" % pid).replace("\0", " ").strip(), "cwd": os.readlink("/proc/%d/cwd" % pid)}
+    return {
+        "fds": {name: os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in sorted(os.listdir("/proc/%d/fd" % pid))},
+        "pid": pid,
+        "ppid": int(fields[1]),
+        "pgid": int(fields[2]),
+        "sid": int(fields[3]),
+        "tty": int(fields[4]),
+        "ignored": int(status["SigIgn"], 16),
+        "blocked": int(status["SigBlk"], 16),
+        "caught": int(status["SigCgt"], 16),
+        "cmdline": read("/proc/%d/cmdline" % pid).replace("\0", " ").strip(),
+        "cwd": os.readlink("/proc/%d/cwd" % pid),
+    }
 
 
 def find_stop_line(text: str) -> str:
@@ -173,8 +189,11 @@ def count_records(box: Box) -> int:
 def count_traces(box: Box) -> Dict[str, Any]:
     """What a launch would leave: records, launch logs, runners."""
     logs = os.listdir(os.path.join(box.root, "logs")) if os.path.isdir(os.path.join(box.root, "logs")) else []
-    return {"records": count_records(box), "launch_logs": len([name for name in logs if name.startswith("launch_")]),
-            "runners": len(find_processes("scripts/train/train.sh"))}
+    return {
+        "records": count_records(box),
+        "launch_logs": len([name for name in logs if name.startswith("launch_")]),
+        "runners": len(find_processes("scripts/train/train.sh")),
+    }
 
 
 NOTHING = {"records": 0, "launch_logs": 0, "runners": 0}
@@ -194,8 +213,9 @@ def open_terminal(argv: Sequence[str], env: Dict[str, str], cwd: str, before: Op
     return Session(pid, fd, bytearray())
 
 
-def open_rlrun(box: Box, *words: str, env: Optional[Dict[str, str]] = None,
-               before: Optional[Callable[[], None]] = None) -> Session:
+def open_rlrun(
+    box: Box, *words: str, env: Optional[Dict[str, str]] = None, before: Optional[Callable[[], None]] = None
+) -> Session:
     return open_terminal([box.python, box.pyz] + list(words), make_env(box, env), box.root, before)
 
 
@@ -266,9 +286,14 @@ def take_terminal(fd: int) -> None:
 
 def start_board(box: Box, folder: str, port: int = 8090) -> int:
     """The toy's board, serving; gives its pid."""
-    board = subprocess.Popen([sys.executable, os.path.join(box.root, "webui", "server.py"), "--port", str(port), "--log-dir", folder],
-                             env=make_env(box), cwd=box.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL)
+    board = subprocess.Popen(
+        [sys.executable, os.path.join(box.root, "webui", "server.py"), "--port", str(port), "--log-dir", folder],
+        env=make_env(box),
+        cwd=box.root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     assert board.stdout and board.stdout.readline().startswith(b"board:")
     return board.pid
 

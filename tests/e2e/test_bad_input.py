@@ -14,7 +14,9 @@ import pytest
 from checkouts import add_config, build_checkout, write_fake_program
 from e2e.scene import Found, Scene, details, fixes, hash_tree
 
-BODY = "PROJECT_NAME=toy\nEXP_NAME=mine\nTEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
+BODY = (
+    "PROJECT_NAME=toy\nEXP_NAME=mine\nTEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
+)
 # A config outside of scripts/ tells its kind by the names that it sets.
 OUTSIDE = "TRAINING_MODE=sync\n" + BODY
 
@@ -38,18 +40,30 @@ def refuse(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> 
 
 # ---- the command line
 
-@pytest.mark.parametrize("args, words", [
-    ([], ["rlrun COMMAND --help"]), (["chek"], ["no command 'chek'", "rlrun check"]), (["--bogus"], ["no command"]),
-    (["check", "--bogus"], ["--bogus"]), (["check", "--kin", "train"], ["--kin"]), (["check", "pinned", "warns"], ["one config"]),
-    (["check", "--dry-run-timeout", "soon", "pinned"], ["--dry-run-timeout"]),
-    (["check", "--dry-run-timeout", "nan", "pinned"], ["--dry-run-timeout"]),
-    (["check", "--dry-run-timeout", "-1", "pinned"], ["--dry-run-timeout"]),
-    (["check", "--dry-run-timeout", "0", "pinned"], ["--dry-run-timeout"]),
-    (["check", "--dry-run-timeout", "inf", "pinned"], ["--dry-run-timeout"]),
-    (["check", "--color", "pink", "pinned"], ["--color"]), (["check", "--yes", "pinned"], ["--yes"]),
-    (["check", "--force", "pinned"], ["--force"]), (["runs", "a", "b"], ["b"]), (["check", "pinned", "--", "x=1"], ["no overrides"]),
-    (["check", ""], ["no config was named"]), (["check", "\0x"], None), (["help", "check", "x"], None),
-])
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        ([], ["rlrun COMMAND --help"]),
+        (["chek"], ["no command 'chek'", "rlrun check"]),
+        (["--bogus"], ["no command"]),
+        (["check", "--bogus"], ["--bogus"]),
+        (["check", "--kin", "train"], ["--kin"]),
+        (["check", "pinned", "warns"], ["one config"]),
+        (["check", "--dry-run-timeout", "soon", "pinned"], ["--dry-run-timeout"]),
+        (["check", "--dry-run-timeout", "nan", "pinned"], ["--dry-run-timeout"]),
+        (["check", "--dry-run-timeout", "-1", "pinned"], ["--dry-run-timeout"]),
+        (["check", "--dry-run-timeout", "0", "pinned"], ["--dry-run-timeout"]),
+        (["check", "--dry-run-timeout", "inf", "pinned"], ["--dry-run-timeout"]),
+        (["check", "--color", "pink", "pinned"], ["--color"]),
+        (["check", "--yes", "pinned"], ["--yes"]),
+        (["check", "--force", "pinned"], ["--force"]),
+        (["runs", "a", "b"], ["b"]),
+        (["check", "pinned", "--", "x=1"], ["no overrides"]),
+        (["check", ""], ["no config was named"]),
+        (["check", "\0x"], None),
+        (["help", "check", "x"], None),
+    ],
+)
 def test_command_line(run_pyz: Callable[..., "subprocess.CompletedProcess[str]"], shared_checkout: str, args: List[str],
                       words: List[str]) -> None:
     if "\0" in "".join(args):
@@ -214,8 +228,24 @@ def test_kind_by_names(run_pyz, checkout: str, tmp_path: Path) -> None:
 
 # ---- odd paths: what is printed for a shell must come through one
 
-ODD = ["two words.env", "it's.env", 'say "hi".env', "a$HOME.env", "back\\slash.env", "line\nbreak.env", "größe-模型.env", "-dash.env",
-       "semi;colon&.env", "star*?.env", "#hash.env", "tab\t.env", "`date`.env", "~tilde.env", "not-utf8-\udcff.env", "a=b.env"]
+ODD = [
+    "two words.env",
+    "it's.env",
+    'say "hi".env',
+    "a$HOME.env",
+    "back\\slash.env",
+    "line\nbreak.env",
+    "größe-模型.env",
+    "-dash.env",
+    "semi;colon&.env",
+    "star*?.env",
+    "#hash.env",
+    "tab\t.env",
+    "`date`.env",
+    "~tilde.env",
+    "not-utf8-\udcff.env",
+    "a=b.env",
+]
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
@@ -274,8 +304,15 @@ def test_byte_order_mark(scene: Scene, checkout: str) -> None:
     assert "config:bom" in scene.check("mine", root=checkout).warnings
 
 
-@pytest.mark.parametrize("line", ["MODEL_PATH=CHANGEME", "export TRAIN_FILES='/path/to/train.parquet'", "K8S_KUBECONFIG=CHANGE_ME",
-                                  "HARBOR_NYDUS_MIRROR=YOUR_REGISTRY:5000"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MODEL_PATH=CHANGEME",
+        "export TRAIN_FILES='/path/to/train.parquet'",
+        "K8S_KUBECONFIG=CHANGE_ME",
+        "HARBOR_NYDUS_MIRROR=YOUR_REGISTRY:5000",
+    ],
+)
 def test_placeholder(scene: Scene, checkout: str, line: str) -> None:
     add_config(checkout, "train", "mine", "%s\n# MODEL_PATH=CHANGEME is the template's\n%s" % (line, BODY))
     found = scene.check("mine", root=checkout)
@@ -440,8 +477,10 @@ def test_stdout_closed_by_head(scene: Scene) -> None:
 
 
 def test_stdout_closed_at_once(scene: Scene) -> None:
-    for words in ("check pinned", "configs", "probe", "check pinned --json", "--help", "version"):
-        found = scene.run([], command='{ await test ! -e /proc/self/fd/99; "$PYTHON" "$PYZ" %s; echo "code $?" >&2; } | true' % words)
+    for words in ("check pinned", "configs", "probe", "check pinned --json", "--help", "check --help", "version"):
+        found = scene.run(
+            [], command='{ await test ! -e /proc/self/fd/99; "$PYTHON" "$PYZ" %s; echo "code $?" >&2; } | true' % words
+        )
         assert "code 0" in found.err and "Traceback" not in found.err and "Exception ignored" not in found.err, words
 
 
@@ -480,7 +519,9 @@ def test_empty_environment(scene: Scene) -> None:
     assert found.exit in (0, 1) and found.shape["verdict"]
 
 
-@pytest.mark.parametrize("module", ["json", "argparse", "signal", "subprocess", "typing", "platform", "logging", "hashlib", "re", "os"])
+@pytest.mark.parametrize(
+    "module", ["json", "argparse", "signal", "subprocess", "typing", "platform", "logging", "hashlib", "re", "os"]
+)
 def test_E5_modules_of_the_library_s_names(scene: Scene, tmp_path: Path, module: str) -> None:
     """On PYTHONPATH and in the working directory; the runner still gets the operator's PYTHONPATH."""
     folder = tmp_path / "path"
@@ -595,8 +636,20 @@ def test_import_that_the_run_should_find(scene: Scene, checkout: str) -> None:
 
 # ---- a check changes nothing
 
-CONFIGS = ["pinned", "demo", "fatal", "died_early", "two_nodes", "secret", "flood", "holds_pipe", "off_repo_log", "demo_eval", "demo_infer",
-           "bash_error"]
+CONFIGS = [
+    "pinned",
+    "demo",
+    "fatal",
+    "died_early",
+    "two_nodes",
+    "secret",
+    "flood",
+    "holds_pipe",
+    "off_repo_log",
+    "demo_eval",
+    "demo_infer",
+    "bash_error",
+]
 
 
 def test_check_changes_nothing(scene: Scene, tmp_path: Path) -> None:

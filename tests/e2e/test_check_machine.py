@@ -43,20 +43,21 @@ def test_quiet_machine(scene: Scene) -> None:
 
 
 BYSTANDERS: Dict[str, str] = {
-    "P1_tail_of_a_log": 'touch "$SCENE/verl.trainer.main_ppo.log"\n' + start(
-        'tail -f "$SCENE/verl.trainer.main_ppo.log"', "main_ppo.log"),
+    "P1_tail_of_a_log": 'touch "$SCENE/verl.trainer.main_ppo.log"\n'
+    + start('tail -f "$SCENE/verl.trainer.main_ppo.log"', "main_ppo.log"),
     "P1_tail_of_the_runner": start('tail -F "$ROOT/scripts/train/train.sh"', "train.sh"),
     "grep": start("grep -r -- 'python3 -m verl.trainer.main_ppo' /dev/stdin <(sleep 600)", "main_ppo"),
-    "P3_text_of_bash": start("bash -c ': python3 -m verl.trainer.main_ppo scripts/train/train.sh; read -r _ < <(sleep 600); true'",
-                             "main_ppo"),
-    "P3_remote_pgrep": act(argv=["sshd: alice@notty"]) + act(
-        argv=["bash", "-c", "pgrep -f 'scripts/train/train.sh|main_ppo' && echo RUNNING"]),
+    "P3_text_of_bash": start(
+        "bash -c ': python3 -m verl.trainer.main_ppo scripts/train/train.sh; read -r _ < <(sleep 600); true'", "main_ppo"
+    ),
+    "P3_remote_pgrep": act(argv=["sshd: alice@notty"])
+    + act(argv=["bash", "-c", "pgrep -f 'scripts/train/train.sh|main_ppo' && echo RUNNING"]),
     "P3_login_shell": act(argv=["-bash", "-lc", "cd /x && bash scripts/train/train.sh --dry-run y; sleep 9"]),
     "text_of_python": start("python3 -c 'import time; time.sleep(600)' -m verl.trainer.main_ppo", "main_ppo"),
-    "script_that_takes_it_as_argument": "echo 'import time; time.sleep(600)' >$SCENE/wait.py\n" + start(
-        "python3 $SCENE/wait.py -m verl.trainer.main_ppo scripts/train/train.sh", "main_ppo"),
-    "bash_script_that_takes_it_as_argument": 'echo "read -r _ < <(sleep 600)" >$SCENE/wait.sh\n' + start(
-        "bash $SCENE/wait.sh bash scripts/train/train.sh", "train.sh"),
+    "script_that_takes_it_as_argument": "echo 'import time; time.sleep(600)' >$SCENE/wait.py\n"
+    + start("python3 $SCENE/wait.py -m verl.trainer.main_ppo scripts/train/train.sh", "main_ppo"),
+    "bash_script_that_takes_it_as_argument": 'echo "read -r _ < <(sleep 600)" >$SCENE/wait.sh\n'
+    + start("bash $SCENE/wait.sh bash scripts/train/train.sh", "train.sh"),
     "vim": act(argv=["vim", "scripts/train/train.sh"], comm="vim") + act(argv=["vim", "-R", "/x/verl/trainer/main_ppo.py"]),
     "emacs_and_nano": act(argv=["emacs", "-nw", "scripts/eval/eval.sh"]) + act(argv=["nano", "/x/scripts/infer/infer.sh"]),
     "less": act(argv=["less", "+F", "logs/scripts/train/train.sh"], comm="less"),
@@ -70,16 +71,20 @@ BYSTANDERS: Dict[str, str] = {
     "linter_of_the_trainer": act(argv=["python3", "-m", "pylint", "verl/trainer/main_ppo.py"]),
     "debugger_help": act(argv=["python3", "-m", "pydoc", "verl.trainer.main_ppo"]),
     "another_module": act(argv=["python3", "-m", "verl.trainer.main_ppo_eval"]),
-    "runner_of_another_project": "mkdir -p $SCENE/train; echo 'read -r _ < <(sleep 600)' >$SCENE/train/train.sh\n" + start(
-        "bash $SCENE/train/train.sh", "train.sh") + "cd $SCENE\n" + start("bash train/train.sh x", "train.sh x") + 'cd "$ROOT"\n',
+    "runner_of_another_project": "mkdir -p $SCENE/train; echo 'read -r _ < <(sleep 600)' >$SCENE/train/train.sh\n"
+    + start("bash $SCENE/train/train.sh", "train.sh")
+    + "cd $SCENE\n"
+    + start("bash train/train.sh x", "train.sh x")
+    + 'cd "$ROOT"\n',
     "another_runner": act(argv=["bash", "/x/scripts/train/pretrain.sh"]) + act(argv=["bash", "scripts/train/train.sh.bak"]),
     "P5_tail_of_a_trainer": act(argv=["tail", "-F", "/x/outputs/logs/PRL::Trainer/trainer.log"]),
     "title_that_only_mentions_it": act(title="sshd: PRL::Trainer [priv]") + act(title="tmux: bash scripts/train/train.sh"),
     "P11_zombie_worker": act(argv=["sleep", "600"], zombie={"comm": "VLLM::EngineCor", "argv": ["VLLM::EngineCore_DP0"]}),
     "P11_zombie_trainer": act(argv=["sleep", "600"], zombie={"comm": "python3", "argv": ["python3", "-m", MODULE]}),
     "P11_zombie_of_prime": act(argv=["sleep", "600"], zombie={"comm": "PRL::Trainer", "title": "PRL::Trainer"}),
-    "P13_odd_names": act(comm="a) b) S 1 (c", argv=["sleep", "1"]) + act(comm=") ", argv=["sleep", "1"]) + act(
-        comm="x\n(y", argv=["sleep", "1"]),
+    "P13_odd_names": act(comm="a) b) S 1 (c", argv=["sleep", "1"])
+    + act(comm=") ", argv=["sleep", "1"])
+    + act(comm="x\n(y", argv=["sleep", "1"]),
     "not_utf8": r"""bash -c $'exec -a "caf\xe9 \xff" sleep 600' & await has_argv $! 600""" + "\n",
     "empty_command_line": act(comm="python3", title=""),
     "idle_ray_worker": act(title="ray::IDLE"),
@@ -124,8 +129,9 @@ RUNS: Dict[str, str] = {
     "async_module": PACKAGE + start("python3 -m %s" % ASYNC_MODULE, "fully_async_main"),
     "script_by_path": PACKAGE + start("python3 -O /srv/run/verl/trainer/main_ppo.py", "main_ppo"),
     "script_from_its_folder": PACKAGE + "cd verl/trainer\n" + start("python3 main_ppo.py", "main_ppo"),
-    "trainer_by_another_name": PACKAGE + "ln -s /usr/bin/python3 /srv/run/python3.99\n" + start(
-        "/srv/run/python3.99 -m verl.trainer.main_ppo", "main_ppo"),
+    "trainer_by_another_name": PACKAGE
+    + "ln -s /usr/bin/python3 /srv/run/python3.99\n"
+    + start("/srv/run/python3.99 -m verl.trainer.main_ppo", "main_ppo"),
     "P9_title_in_one_string": act(title="python3 -m verl.trainer.main_ppo a=b" + " " * 40),
     "P9_title_with_a_path": act(title="/opt/venv/bin/python3.11 -u -m %s trainer.nnodes=1" % ASYNC_MODULE),
     "P5_new_prefix": act(title="PRL::Trainer"),
@@ -140,20 +146,26 @@ RUNS: Dict[str, str] = {
     "runner_from_beside": "cd $other/scripts/eval\n" + start("bash ../train/train.sh x.env", "x.env"),
     "runner_from_scripts": "cd $other/scripts\n" + start("bash ./eval/eval.sh x.env", "x.env"),
     "runner_by_its_first_line": "cd $other\n" + start("./scripts/infer/infer.sh x.env", "x.env"),
-    "runner_through_a_linked_checkout": "ln -s $other /srv/link\n" + start("bash /srv/link/scripts/train/train.sh x.env", "x.env"),
-    "runner_through_a_link_of_another_name": "ln -s $other/scripts/train/train.sh /srv/go\n" + start("bash /srv/go x.env", "x.env"),
+    "runner_through_a_linked_checkout": "ln -s $other /srv/link\n"
+    + start("bash /srv/link/scripts/train/train.sh x.env", "x.env"),
+    "runner_through_a_link_of_another_name": "ln -s $other/scripts/train/train.sh /srv/go\n"
+    + start("bash /srv/go x.env", "x.env"),
     "runner_traced": "cd $other\n" + start("bash -x scripts/train/train.sh x.env 2>/dev/null", "x.env"),
     "runner_with_shell_options": "cd $other\n" + start("bash --norc -eu -o pipefail scripts/train/train.sh x.env", "x.env"),
     "runner_by_sh": "cd $other\n" + start("sh scripts/eval/eval.sh x.env", "x.env"),
     "runner_by_full_path_of_bash": "cd $other\n" + start("/bin/bash -- scripts/train/train.sh x.env", "x.env"),
     "runner_below_timeout": "cd $other\n" + start("timeout 600 bash scripts/train/train.sh x.env", "x.env"),
-    "runner_below_setsid": "cd $other\n" + "nohup setsid bash scripts/train/train.sh x.env >/dev/null 2>&1 </dev/null &\nsleep 0.2\n",
+    "runner_below_setsid": "cd $other\nnohup setsid bash scripts/train/train.sh x.env >/dev/null 2>&1 </dev/null &\n"
+    "await pgrep -f '^bash scripts/train/train.sh' >/dev/null\n",
     "runner_stopped": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env") + "kill -STOP $!\n",
     "runner_whose_checkout_is_gone": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env") + "cd /\nrm -r $other\n",
     "runner_of_another_user": "cd $other\n" + start("$NOBODY bash scripts/train/train.sh x.env", "x.env"),
-    "runner_with_DRY_RUN_that_the_script_resets": "cd $other\n" + start("env DRY_RUN=1 bash scripts/train/train.sh x.env", "x.env"),
-    "runner_that_only_has_a_flag_in_its_config_name": "cd $other\n" + start("bash scripts/train/train.sh my--dry-run.env", "my--dry"),
-    "runner_in_a_container": "cd $other\nunshare --pid --fork --mount-proc bash scripts/train/train.sh x.env </dev/null &\nsleep 0.3\n",
+    "runner_with_DRY_RUN_that_the_script_resets": "cd $other\n"
+    + start("env DRY_RUN=1 bash scripts/train/train.sh x.env", "x.env"),
+    "runner_that_only_has_a_flag_in_its_config_name": "cd $other\n"
+    + start("bash scripts/train/train.sh my--dry-run.env", "my--dry"),
+    "runner_in_a_container": "cd $other\nunshare --pid --fork --mount-proc bash scripts/train/train.sh x.env </dev/null &\n"
+    "await pgrep -f '^bash scripts/train/train.sh' >/dev/null\n",
 }
 
 
@@ -367,9 +379,21 @@ def test_G1_memory_beyond_the_known_holders(scene: Scene) -> None:
     assert "999999" in told and "another container" in told
 
 
-@pytest.mark.parametrize("column, word", [("used", "[N/A]"), ("used", "[Not Supported]"), ("used", "[Insufficient Permissions]"),
-                                          ("used", "[Unknown Error]"), ("used", ""), ("total", "[N/A]"), ("util", "[Not Supported]"),
-                                          ("ecc", "N/A"), ("name", "[Unknown Error]"), ("bus_id", "")])
+@pytest.mark.parametrize(
+    "column, word",
+    [
+        ("used", "[N/A]"),
+        ("used", "[Not Supported]"),
+        ("used", "[Insufficient Permissions]"),
+        ("used", "[Unknown Error]"),
+        ("used", ""),
+        ("total", "[N/A]"),
+        ("util", "[Not Supported]"),
+        ("ecc", "N/A"),
+        ("name", "[Unknown Error]"),
+        ("bus_id", ""),
+    ],
+)
 def test_G3_what_is_not_told_is_unknown(scene: Scene, column: str, word: str) -> None:
     write_nvidia_smi(str(scene.fakes), [gpu(0, **{column: word})] + gpus(8)[1:])
     found = scene.check()
@@ -399,7 +423,9 @@ def test_G3_mig_holder_by_another_uuid_is_foreign(scene: Scene) -> None:
 def test_G5_hang_is_bounded_and_leaves_nothing(scene: Scene) -> None:
     """It ignores SIGTERM and has a child that holds its stdout."""
     write_fake_program(str(scene.fakes), "nvidia-smi", "trap '' TERM\nsleep 601 &\nwhile :; do sleep 601; done\n")
-    found = scene.run([], command='"$PYTHON" "$PYZ" check pinned --json; code=$?; cat /proc/[0-9]*/cmdline | tr "\\0" " " >&2; exit $code')
+    found = scene.run(
+        [], command='"$PYTHON" "$PYZ" check pinned --json; code=$?; cat /proc/[0-9]*/cmdline | tr "\\0" " " >&2; exit $code'
+    )
     assert (found.exit, found.blocking) == (0, []) and "gpu:unknown" in found.warnings
     assert "20 s" in details(found, "gpu:unknown") and "sleep 601" not in found.err and "nvidia-smi" not in found.err
 
@@ -466,8 +492,10 @@ def test_gpus_of_a_mig_device_are_all_judged(scene: Scene) -> None:
     assert "gpu:order" in scene.check(env={"CUDA_VISIBLE_DEVICES": "MIG-41b3", "NGPUS_PER_NODE": "1"}).warnings
 
 
-HOLDS = ('printf \'#!/bin/sh\\ncase "$*" in *query-gpu*) echo "0, GPU-0, 0:1, H100, 50000, 81559, 0, 0" ;; '
-         '*) echo "GPU-0, %s, 50000, python3" ;; esac\\n\' "$!" >"$FAKES/nvidia-smi"; chmod +x "$FAKES/nvidia-smi"; echo $! >&2\n')
+HOLDS = (
+    'printf \'#!/bin/sh\\ncase "$*" in *query-gpu*) echo "0, GPU-0, 0:1, H100, 50000, 81559, 0, 0" ;; '
+    '*) echo "GPU-0, %s, 50000, python3" ;; esac\\n\' "$!" >"$FAKES/nvidia-smi"; chmod +x "$FAKES/nvidia-smi"; echo $! >&2\n'
+)
 
 
 def test_gpu_holder_of_another_user(scene: Scene) -> None:
@@ -552,7 +580,8 @@ import socket
 server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 server.bind(("127.0.0.1", 6379)); server.listen(5)
 for _ in range(3):
-    client = socket.create_connection(("127.0.0.1", 6379)); side, _ = server.accept(); side.close(); client.recv(1); client.close()
+    client = socket.create_connection(("127.0.0.1", 6379)); side, _ = server.accept(); side.close(); client.recv(1)
+    client.close()
 '
 """
 
@@ -671,7 +700,9 @@ FOLDER = 'settle\nmkdir /srv/full && mount -t tmpfs -o size=1m%s tmpfs /srv/full
 
 
 def test_D3_full_disk_at_the_log(scene: Scene) -> None:
-    found = scene.check(before=FOLDER % "" + "head -c 2000000 /dev/zero >/srv/full/x 2>/dev/null", env={"HARBOR_LOG_DIR": "/srv/full/l"})
+    found = scene.check(
+        before=FOLDER % "" + "head -c 2000000 /dev/zero >/srv/full/x 2>/dev/null", env={"HARBOR_LOG_DIR": "/srv/full/l"}
+    )
     assert "/srv/full" in details(found, "disk:unwritable") and "no space left" in details(found, "disk:unwritable")
     assert "disk:low" in found.warnings and found.blocking == []
 
@@ -715,8 +746,17 @@ def test_S9_first_process_of_the_container_is_a_shell(scene: Scene) -> None:
 
 
 def test_E9_variables_of_an_enclosing_job(scene: Scene) -> None:
-    found = scene.check(env={"SLURM_NTASKS": "1", "SLURM_NODELIST": "n[1-2]", "RANK": "0", "WORLD_SIZE": "8", "MASTER_PORT": "29500",
-                             "RAY_ADDRESS": "10.0.0.1:6379", "LOCAL_RANK": ""})
+    found = scene.check(
+        env={
+            "SLURM_NTASKS": "1",
+            "SLURM_NODELIST": "n[1-2]",
+            "RANK": "0",
+            "WORLD_SIZE": "8",
+            "MASTER_PORT": "29500",
+            "RAY_ADDRESS": "10.0.0.1:6379",
+            "LOCAL_RANK": "",
+        }
+    )
     told = details(found, "env:inherited")
     assert found.blocking == [] and "LOCAL_RANK" not in told
     for name in ("SLURM_*", "RANK", "WORLD_SIZE", "MASTER_PORT", "RAY_ADDRESS"):
@@ -733,7 +773,8 @@ def test_switch_that_would_make_the_launch_a_dry_run(scene: Scene) -> None:
 def test_board_that_would_show_the_run(scene: Scene) -> None:
     board = start('"$PYTHON" webui/server.py --port 8090 --log-dir "$ROOT/logs"', "server.py") + "echo $! >&2\n"
     found = scene.check(before="settle\nmkdir logs\n" + board)
-    assert found.shape["board"] == {"pid": int(found.err.split()[0]), "port": 8090, "served": ["/srv/checkout/logs"], "visible": True}
+    served = ["/srv/checkout/logs"]
+    assert found.shape["board"] == {"pid": int(found.err.split()[0]), "port": 8090, "served": served, "visible": True}
 
 
 def test_board_that_serves_another_folder(scene: Scene) -> None:

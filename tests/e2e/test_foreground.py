@@ -1,4 +1,5 @@
 """The foreground: the run's output on the terminal and in the same launch log, Ctrl-C to the run's group, its exit code."""
+
 import json
 import os
 import signal
@@ -23,12 +24,14 @@ def play_to_the_end(box):
         done = b.rlrun(box, "run", name, "--confirm", digest, "--board", "leave", "--foreground", env=b.SHORT)
         facts[name] = {"done": done, "row": read_row(box)}
     digest = b.check(box, "demo", env=b.SHORT)["digest"]
-    facts["json"] = b.rlrun(box, "run", "demo", "--confirm", digest, "--again", "--board", "leave", "--foreground", "--json", env=b.SHORT)
+    facts["json"] = b.rlrun(
+        box, "run", "demo", "--confirm", digest, "--again", "--board", "leave", "--foreground", "--json", env=b.SHORT
+    )
     return facts
 
 
-def test_the_output_is_shown_and_logged_and_the_exit_code_tells(play, root, each_python):
-    facts = play(play_to_the_end, root, python=each_python)
+def test_the_output_is_shown_and_logged_and_the_exit_code_tells(play, root):
+    facts = play(play_to_the_end, root)
     for name, code, state in (("demo", 0, "ended 0"), ("fails_late", 4, "ended 1")):
         done, row = facts[name]["done"], facts[name]["row"]
         assert done[0] == code and row["state"] == state, done[2]
@@ -89,9 +92,28 @@ def test_the_run_outlives_the_foreground(play, root, how):
 
 def play_reader_gone(box):
     digest = b.check(box, "demo", env=b.SHORT)["digest"]
-    reader = subprocess.Popen(["bash", "-c", 'set -o pipefail; "$@" | head -1; exit ${PIPESTATUS[0]}', "bash", box.python, box.pyz, "run",
-                               "demo", "--confirm", digest, "--board", "leave", "--foreground"], cwd=box.root,
-                              env=b.make_env(box, b.SHORT), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    reader = subprocess.Popen(
+        [
+            "bash",
+            "-c",
+            'set -o pipefail; "$@" | head -1; exit ${PIPESTATUS[0]}',
+            "bash",
+            box.python,
+            box.pyz,
+            "run",
+            "demo",
+            "--confirm",
+            digest,
+            "--board",
+            "leave",
+            "--foreground",
+        ],
+        cwd=box.root,
+        env=b.make_env(box, b.SHORT),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     out, err = reader.communicate(timeout=90)
     return {"code": reader.returncode, "out": out.decode(), "row": read_row(box)}
 

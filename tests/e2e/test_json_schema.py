@@ -6,8 +6,33 @@ from typing import Any, Dict, List
 import pytest
 from e2e.scene import Scene
 
-CHECK_KEYS = {"schema", "command", "verdict", "digest", "stack", "kind", "config", "root", "blocking", "warnings", "checks", "plan", "board"}
-PLAN_KEYS = {"experiment", "name_is_volatile", "train_log", "vllm_log", "trials", "launch_command", "nodes", "gpus", "ports", "sweep"}
+CHECK_KEYS = {
+    "schema",
+    "command",
+    "verdict",
+    "digest",
+    "stack",
+    "kind",
+    "config",
+    "root",
+    "blocking",
+    "warnings",
+    "checks",
+    "plan",
+    "board",
+}
+PLAN_KEYS = {
+    "experiment",
+    "name_is_volatile",
+    "train_log",
+    "vllm_log",
+    "trials",
+    "launch_command",
+    "nodes",
+    "gpus",
+    "ports",
+    "sweep",
+}
 
 
 def read(done: "subprocess.CompletedProcess[str]") -> Dict[str, Any]:
@@ -22,7 +47,11 @@ def read(done: "subprocess.CompletedProcess[str]") -> Dict[str, Any]:
 def test_check(scene: Scene, config: str) -> None:
     found = scene.check(config)
     shape = found.shape
-    assert CHECK_KEYS <= set(shape) and PLAN_KEYS <= set(shape["plan"]) and set(shape["board"]) == {"pid", "port", "served", "visible"}
+    assert (
+        CHECK_KEYS <= set(shape)
+        and PLAN_KEYS <= set(shape["plan"])
+        and set(shape["board"]) == {"pid", "port", "served", "visible"}
+    )
     assert (shape["schema"], shape["command"], shape["stack"]) == (1, "check", "lego")
     assert set(shape["plan"]["sweep"]) >= {"processes", "paths"}
     assert shape["verdict"] == ("NO" if shape["blocking"] else "YES") and found.exit == (1 if shape["blocking"] else 0)
@@ -48,17 +77,37 @@ def test_unknown_values_are_null(scene: Scene) -> None:
 
 def test_only_blocking_names_block(scene: Scene) -> None:
     """The design's list, and nothing else."""
-    known = {"preflight:fatal", "preflight:died", "job:running", "gpu:foreign", "port:conflict", "import:missing", "sweep:foreign"}
+    known = {
+        "preflight:fatal",
+        "preflight:died",
+        "job:running",
+        "gpu:foreign",
+        "port:conflict",
+        "import:missing",
+        "sweep:foreign",
+    }
     for config in ("fatal", "died_early", "hang"):
         assert set(scene.check(config, args=["--dry-run-timeout", "0.5"] if config == "hang" else []).blocking) <= known
 
 
-@pytest.mark.parametrize("args, code, reason", [
-    (["check", "nothing-like-it"], 2, "config"), (["check", "--bogus"], 2, "usage"), (["check", "pinned", "--kind", "x"], 2, None),
-    (["check", "pinned", "--root", "/"], 5, "no-checkout"), (["nodes", "died_early"], 1, "preflight:died"), (["bogus"], 2, "usage"),
-    (["runs", "no-such-id"], 2, "id"), (["explain", "no-such-name"], 2, None), (["check", "pinned", "--", "a=b"], 2, "overrides"),
-    (["configs", "--root", "/nowhere"], 5, "no-checkout"), (["runs", "--root", "/nowhere"], 5, "no-checkout"),
-    (["run", "nothing-like-it"], 2, "config"), (["run", "pinned", "--confirm", "xyz"], 2, "digest")])
+@pytest.mark.parametrize(
+    "args, code, reason",
+    [
+        (["check", "nothing-like-it"], 2, "config"),
+        (["check", "--bogus"], 2, "usage"),
+        (["check", "pinned", "--kind", "x"], 2, None),
+        (["check", "pinned", "--root", "/"], 5, "no-checkout"),
+        (["nodes", "died_early"], 1, "preflight:died"),
+        (["bogus"], 2, "usage"),
+        (["runs", "no-such-id"], 2, "id"),
+        (["explain", "no-such-name"], 2, None),
+        (["check", "pinned", "--", "a=b"], 2, "overrides"),
+        (["configs", "--root", "/nowhere"], 5, "no-checkout"),
+        (["runs", "--root", "/nowhere"], 5, "no-checkout"),
+        (["run", "nothing-like-it"], 2, "config"),
+        (["run", "pinned", "--confirm", "xyz"], 2, "digest"),
+    ],
+)
 def test_errors(run_pyz, shared_checkout: str, args: List[str], code: int, reason: str) -> None:
     words = args[:args.index("--")] + ["--json"] + args[args.index("--"):] if "--" in args else args + ["--json"]
     done = run_pyz(words, cwd=shared_checkout)
@@ -86,8 +135,15 @@ def test_probe(scene: Scene) -> None:
 
 def test_configs(run_pyz, shared_checkout: str) -> None:
     shape = read(run_pyz(["configs", "--json"], cwd=shared_checkout))
-    assert shape["root"] == shared_checkout and {"kind": "train", "config": "scripts/train/configs/pinned.env",
-                                                 "path": shared_checkout + "/scripts/train/configs/pinned.env"} in shape["configs"]
+    assert (
+        shape["root"] == shared_checkout
+        and {
+            "kind": "train",
+            "config": "scripts/train/configs/pinned.env",
+            "path": shared_checkout + "/scripts/train/configs/pinned.env",
+        }
+        in shape["configs"]
+    )
 
 
 def test_runs(run_pyz, shared_checkout: str) -> None:

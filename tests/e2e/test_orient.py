@@ -11,7 +11,9 @@ from typing import Callable, Dict, List, Tuple
 import pytest
 from checkouts import add_config, build_checkout
 
-BODY = "PROJECT_NAME=toy\nEXP_NAME=mine\nTEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
+BODY = (
+    "PROJECT_NAME=toy\nEXP_NAME=mine\nTEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
+)
 
 
 @pytest.fixture

@@ -26,7 +26,12 @@ def test_help_has_an_example(run_pyz, tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_unknown_option_is_exit_2(run_pyz, tmp_path: Path, command: str) -> None:
     done = run_pyz([command, "--no-such-option"], cwd=tmp_path)
-    assert done.returncode == 2 and "--no-such-option" in done.stderr and "rlrun %s --help" % command in done.stderr and done.stdout == ""
+    assert (
+        done.returncode == 2
+        and "--no-such-option" in done.stderr
+        and "rlrun %s --help" % command in done.stderr
+        and done.stdout == ""
+    )
 
 
 def test_overview_lists_commands_and_exit_codes(run_pyz) -> None:
@@ -56,10 +61,14 @@ def test_probe_lines(scene: Scene) -> None:
 def test_probe_tells_what_lives(scene: Scene) -> None:
     write_nvidia_smi(str(scene.fakes), [{"index": 0, "uuid": "GPU-0", "used": 50000, "total": 81559, "name": "H100", "ecc": 2}],
                      [{"uuid": "GPU-0", "pid": 999999, "used": 50000, "name": "python3"}])
-    found = scene.run(["probe"], before=(
-        """act '{"argv": ["python3", "-m", "verl.trainer.main_ppo"], "listen": [["::1", 6379]]}'\n"""
-        """act '{"argv": ["/opt/ray/raylet"]}'\nmkdir -p "$SCENE/l"; "$PYTHON" webui/server.py --port 8091 --log-dir "$SCENE/l" & """
-        """await has_argv $! webui\n"""))
+    found = scene.run(
+        ["probe"],
+        before=(
+            """act '{"argv": ["python3", "-m", "verl.trainer.main_ppo"], "listen": [["::1", 6379]]}'\n"""
+            """act '{"argv": ["/opt/ray/raylet"]}'\nmkdir -p "$SCENE/l"\n"""
+            """"$PYTHON" webui/server.py --port 8091 --log-dir "$SCENE/l" & await has_argv $! webui\n"""
+        ),
+    )
     assert found.exit == 0
     for pattern in (r"^WARN +job:trainer +pid \d+ \(root\)", r"^WARN +gpu:busy +GPU 0: 48.8 GiB, pid 999999, not visible",
                     r"^WARN +gpu:ecc", r"^INFO +port:6379 +::1 held by pid \d+", r"^INFO +board +pid=\d+ port=8091"):
@@ -87,7 +96,9 @@ def test_configs_are_listed_by_kind(run_pyz, shared_checkout: str) -> None:
     done = run_pyz(["configs"], cwd=shared_checkout)
     lines = done.stdout.rstrip("\n").split("\n")
     assert done.returncode == 0 and not any("_template" in line for line in lines)
-    assert [line.split()[0] for line in lines] == sorted((line.split()[0] for line in lines), key=["train", "eval", "infer"].index)
+    assert [line.split()[0] for line in lines] == sorted(
+        (line.split()[0] for line in lines), key=["train", "eval", "infer"].index
+    )
     only = run_pyz(["configs", "--kind", "infer"], cwd=shared_checkout).stdout
     assert only.split() == ["infer", "scripts/infer/configs/demo_infer.env"]
 
@@ -199,8 +210,13 @@ def test_demo_names_commands_that_can_be_pasted(run_pyz, tmp_path: Path) -> None
     cd = next(line for line in lines if line.startswith("cd "))
     assert shlex.split(cd)[1] == str(tmp_path / "two words")
     check = next(line for line in lines if " check " in line).split("#")[0]
-    ran = subprocess.run(["bash", "-c", "%s && %s -q" % (cd, check)], env={"PATH": "%s:/usr/bin:/bin" % os.path.dirname(sys.executable)},
-                         stdout=subprocess.PIPE, encoding="utf-8", errors="replace")
+    ran = subprocess.run(
+        ["bash", "-c", "%s && %s -q" % (cd, check)],
+        env={"PATH": "%s:/usr/bin:/bin" % os.path.dirname(sys.executable)},
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
     assert "SAFE TO RUN" in ran.stdout
 
 
@@ -222,8 +238,27 @@ def test_version(run_pyz) -> None:
         assert done.returncode == 0 and re.search(r"\b[0-9a-f]{64}\b", done.stdout) and "Python" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["preflight:fatal", "preflight:died", "job:running", "gpu:foreign", "port:conflict", "import:missing",
-                                  "sweep:foreign", "0", "1", "2", "3", "4", "5", "6", "70", "130"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "preflight:fatal",
+        "preflight:died",
+        "job:running",
+        "gpu:foreign",
+        "port:conflict",
+        "import:missing",
+        "sweep:foreign",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "70",
+        "130",
+    ],
+)
 def test_explain_knows_what_blocks_and_every_exit(run_pyz, tmp_path: Path, name: str) -> None:
     done = run_pyz(["explain", name], cwd=tmp_path)
     assert done.returncode == 0 and len(done.stdout) > 80 and done.stderr == ""
@@ -252,7 +287,14 @@ def test_runs_of_a_checkout_without_records(run_pyz, shared_checkout: str) -> No
 def test_runs_is_not_upset_by_rubbish(run_pyz, tmp_path: Path) -> None:
     root = build_checkout(tmp_path / "checkout")
     folder = Path(root, "logs/rlrun")
-    for name, content in (("a", ""), ("b", "{"), ("c", "[]"), ("d", '{"schema": 99}'), ("e", "null"), ("f", '{"runner": 7, "exit": "x"}')):
+    for name, content in (
+        ("a", ""),
+        ("b", "{"),
+        ("c", "[]"),
+        ("d", '{"schema": 99}'),
+        ("e", "null"),
+        ("f", '{"runner": 7, "exit": "x"}'),
+    ):
         (folder / name).mkdir(parents=True)
         (folder / name / "record.json").write_text(content)
     (folder / "file").write_text("x")

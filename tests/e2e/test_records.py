@@ -1,4 +1,5 @@
 """What a launch leaves on disk: files, modes, no secret, the end, the states that `runs` shows (P15, L19, D3)."""
+
 import json
 import os
 import signal
@@ -11,42 +12,76 @@ from checkouts import add_config, build_checkout
 from . import box as b
 
 MODULES = "TEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
-SECRETS = ("not-a-real-wandb-key-1111", "not-a-real-password-2222", "hf_not_a_real_token_3333", "not-a-real-github-token-4444",
-           "not-a-real-openai-key-5555", "operators-own-secret-6666")
+SECRETS = (
+    "not-a-real-wandb-key-1111",
+    "not-a-real-password-2222",
+    "hf_not_a_real_token_3333",
+    "not-a-real-github-token-4444",
+    "not-a-real-openai-key-5555",
+    "operators-own-secret-6666",
+)
 
 
 def read_files(folder):
-    return {name: {"mode": stat.S_IMODE(os.lstat(os.path.join(folder, name)).st_mode), "text": b.read(os.path.join(folder, name))}
-            for name in sorted(os.listdir(folder))}
+    return {
+        name: {"mode": stat.S_IMODE(os.lstat(os.path.join(folder, name)).st_mode), "text": b.read(os.path.join(folder, name))}
+        for name in sorted(os.listdir(folder))
+    }
 
 
 # --- the files
+
 
 def play_record(box):
     found = b.launch(box, "demo", "--board", "leave", "--foreground", env=b.SHORT)
     row = b.list_runs(box)[0]
     command = b.read(os.path.join(found["record"], "command.txt"))
     again = b.run(["bash", "-c", command], b.make_env(box, b.SHORT), "/")
-    b.wait_for(lambda: len([name for name in os.listdir(os.path.join(box.root, "logs")) if name.startswith("launch_")]) > 1
-               or b.find_processes("scripts/train/train.sh"), "the launch by hand")
+    b.wait_for(
+        lambda: (
+            len([name for name in os.listdir(os.path.join(box.root, "logs")) if name.startswith("launch_")]) > 1
+            or b.find_processes("scripts/train/train.sh")
+        ),
+        "the launch by hand",
+    )
     b.wait_for(lambda: not b.find_processes("scripts/train/train.sh"), "its end")
     logs = sorted(name for name in os.listdir(os.path.join(box.root, "logs")) if name.startswith("launch_"))
-    return {"found": found, "row": row, "files": read_files(found["record"]), "command": command, "again": again,
-            "folder": stat.S_IMODE(os.stat(found["record"]).st_mode), "log": stat.S_IMODE(os.stat(found["launch_log"]).st_mode),
-            "by_hand": "toy trainer: done" in b.read(os.path.join(box.root, "logs", logs[-1])),
-            "shown": b.rlrun(box, "runs", row["id"]), "missing": b.rlrun(box, "runs", "nonsense"),
-            "commit": b.run(["git", "rev-parse", "HEAD"], box.env, box.root).out.strip()}
+    return {
+        "found": found,
+        "row": row,
+        "files": read_files(found["record"]),
+        "command": command,
+        "again": again,
+        "folder": stat.S_IMODE(os.stat(found["record"]).st_mode),
+        "log": stat.S_IMODE(os.stat(found["launch_log"]).st_mode),
+        "by_hand": "toy trainer: done" in b.read(os.path.join(box.root, "logs", logs[-1])),
+        "shown": b.rlrun(box, "runs", row["id"]),
+        "missing": b.rlrun(box, "runs", "nonsense"),
+        "commit": b.run(["git", "rev-parse", "HEAD"], box.env, box.root).out.strip(),
+    }
 
 
 def test_a_record_holds_what_is_needed_to_read_it_three_weeks_later(play, tmp_path):
     root = build_checkout(tmp_path / "lego", git=True)
     facts = play(play_record, root)
     files, found = facts["files"], facts["found"]
-    assert set(files) == {"record.json", "command.txt", "configuration.txt", "config.env", "git.txt", "keeper.json", "exit.json"}
+    assert set(files) == {
+        "record.json",
+        "command.txt",
+        "configuration.txt",
+        "config.env",
+        "git.txt",
+        "keeper.json",
+        "exit.json",
+    }
     assert facts["folder"] == 0o755 and files["config.env"]["mode"] == 0o600 and files["record.json"]["mode"] == 0o644
     record, ended = (json.loads(files[name]["text"]) for name in ("record.json", "exit.json"))
     assert (record["schema"], record["kind"], record["config"], record["digest"]) == (
-        1, "train", "scripts/train/configs/demo.env", found["digest"])
+        1,
+        "train",
+        "scripts/train/configs/demo.env",
+        found["digest"],
+    )
     assert record["experiment"] == found["experiment"] and record["runner"]["pid"] == found["runner"]["pid"]
     assert record["argv"] == ["bash", "scripts/train/train.sh", "scripts/train/configs/demo.env"]
     assert (ended["status"], ended["signal"]) == (0, None) and ended["duration_seconds"] > 0 and ended["max_rss_kib"] > 0
@@ -62,6 +97,7 @@ def test_a_record_holds_what_is_needed_to_read_it_three_weeks_later(play, tmp_pa
 
 # --- secrets
 
+
 def play_secrets(box, config):
     env = dict(b.SHORT, MY_OWN_TOKEN="operators-own-secret-6666")
     shown = [b.rlrun(box, "check", config, env=env), b.rlrun(box, "run", config, env=env)]
@@ -72,9 +108,16 @@ def play_secrets(box, config):
     shown.append(b.rlrun(box, *words, "--json", env=env))
     rows = b.list_runs(box)
     b.wait_for(lambda: not b.find_processes("rlrun: keeper"), "the keepers' end")
-    shown += [b.rlrun(box, "runs", rows[0]["id"]), b.rlrun(box, "runs", rows[0]["id"], "--json"), b.rlrun(box, "runs", "--json")]
-    return {"shown": shown, "records": [read_files(row["record"]) for row in rows],
-            "logs": [{"mode": stat.S_IMODE(os.stat(row["launch_log"]).st_mode), "text": b.read(row["launch_log"])} for row in rows]}
+    shown += [
+        b.rlrun(box, "runs", rows[0]["id"]),
+        b.rlrun(box, "runs", rows[0]["id"], "--json"),
+        b.rlrun(box, "runs", "--json"),
+    ]
+    return {
+        "shown": shown,
+        "records": [read_files(row["record"]) for row in rows],
+        "logs": [{"mode": stat.S_IMODE(os.stat(row["launch_log"]).st_mode), "text": b.read(row["launch_log"])} for row in rows],
+    }
 
 
 @pytest.mark.parametrize("config", ["secret", "secret_eval"])
@@ -96,6 +139,7 @@ def test_no_secret_in_a_record_nor_on_the_screen(play, root, config):
 
 # --- how it ended
 
+
 def play_states(box):
     facts = {}
 
@@ -109,6 +153,7 @@ def play_states(box):
         b.wait_for(lambda: not b.list_group(found["runner"]["pgid"]) and not b.is_alive(found["runner"]["keeper"]), "the end")
         facts[name] = b.list_runs(box)[0]
         facts[name]["files"] = sorted(os.listdir(found["record"]))
+
     end("SIGKILL", signal.SIGKILL)
     end("SIGTERM", signal.SIGTERM)
     end("both", signal.SIGKILL, spare_keeper=False)
@@ -141,7 +186,9 @@ def play_stale(box):
     states = {}
     for name, runner, boot in (("start", {"start_ticks": 1}, record["boot_id"]), ("boot", {}, "another-boot")):
         ticks = int(b.read("/proc/%d/stat" % bystander.pid).rpartition(")")[2].split()[19])
-        changed = dict(record, boot_id=boot, runner=dict(record["runner"], pid=bystander.pid, pgid=bystander.pid, start_ticks=ticks))
+        changed = dict(
+            record, boot_id=boot, runner=dict(record["runner"], pid=bystander.pid, pgid=bystander.pid, start_ticks=ticks)
+        )
         changed["runner"].update(runner)
         with open(path, "w") as out:
             json.dump(changed, out)
@@ -158,13 +205,17 @@ def test_P15_a_stale_pid_in_a_record_neither_refuses_nor_is_signalled(play, root
 
 def play_same_second(box):
     digest = b.check(box, "silent_exit")["digest"]
-    codes = [b.rlrun(box, "run", "silent_exit", "--confirm", digest, "--again", "--board", "leave", "--foreground", "-q").code
-             for _ in range(3)]
+    codes = [
+        b.rlrun(box, "run", "silent_exit", "--confirm", digest, "--again", "--board", "leave", "--foreground", "-q").code
+        for _ in range(3)
+    ]
     rows = b.list_runs(box)
     # The clock stands still: the records of one second.
-    clock = "import sys, time; sys.path.insert(0, sys.argv[1]); from rlrun.steps import record; from rlrun import values\n" \
-            "plan = values.Plan(*['' for _ in values.Plan._fields])._replace(root=sys.argv[2], kind='train', config='/x/a.env')\n" \
-            "for _ in range(3): made = record.create(plan, 1e9, False); print(made.record, made.launch_log)\n"
+    clock = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from rlrun.steps import record; from rlrun import values\n"
+        "plan = values.Plan(*['' for _ in values.Plan._fields])._replace(root=sys.argv[2], kind='train', config='/x/a.env')\n"
+        "for _ in range(3): made = record.create(plan, 1e9, False); print(made.record, made.launch_log)\n"
+    )
     made = b.run([box.python, "-c", clock, box.pyz, box.root], box.env, box.root)
     return {"codes": codes, "logs": [b.read(row["launch_log"]) for row in rows], "made": made.out.split(), "err": made.err}
 
@@ -179,18 +230,25 @@ def test_L19_launches_within_a_second_have_different_names_and_keep_their_logs(p
 def play_broken_records(box):
     found = b.launch(box, "demo", "--board", "leave", "--foreground", env=b.SHORT)
     folder = os.path.join(box.root, "logs/rlrun")
-    for name, text in (("20990101-000000-train-half", '{"schema": 1, "id": "20'), ("20980101-000000-train-list", "[]"),
-                       ("20970101-000000-train-odd", '{"schema": 1, "time_seconds": "x\\u001b[31m", "runner": {"pid": "many"}, "exit": 7}'),
-                       ("20960101-000000-train-bytes", "\udcff\udcfe")):
+    for name, text in (
+        ("20990101-000000-train-half", '{"schema": 1, "id": "20'),
+        ("20980101-000000-train-list", "[]"),
+        ("20970101-000000-train-odd", '{"schema": 1, "time_seconds": "x\\u001b[31m", "runner": {"pid": "many"}, "exit": 7}'),
+        ("20960101-000000-train-bytes", "\udcff\udcfe"),
+    ):
         os.mkdir(os.path.join(folder, name))
         with open(os.path.join(folder, name, "record.json"), "wb") as out:
             out.write(text.encode("utf-8", "surrogateescape"))
     os.mkdir(os.path.join(folder, "20950101-000000-train-empty"))
     with open(os.path.join(folder, "a file"), "w"):
         pass
-    return {"text": b.rlrun(box, "runs"), "json": b.rlrun(box, "runs", "--json"), "id": found["record"].rpartition("/")[2],
-            "one": b.rlrun(box, "runs", "train-half"), "again": b.launch(box, "demo", "--board", "leave", "--again", "--foreground",
-                                                                      env=b.SHORT)["code"]}
+    return {
+        "text": b.rlrun(box, "runs"),
+        "json": b.rlrun(box, "runs", "--json"),
+        "id": found["record"].rpartition("/")[2],
+        "one": b.rlrun(box, "runs", "train-half"),
+        "again": b.launch(box, "demo", "--board", "leave", "--again", "--foreground", env=b.SHORT)["code"],
+    }
 
 
 def test_records_that_are_broken_are_told_as_such(play, root):
@@ -201,6 +259,7 @@ def test_records_that_are_broken_are_told_as_such(play, root):
 
 
 # --- where nothing can be written
+
 
 def play_no_room(box, how):
     logs = os.path.join(box.root, "logs")
@@ -218,12 +277,24 @@ def play_no_room(box, how):
     digest = b.check(box, "off_repo_log", env=b.SHORT)["digest"]
     argv = prefix + [box.python, box.pyz, "run", "off_repo_log", "--confirm", digest, "--board", "leave", "--json"]
     done = b.run(argv, b.make_env(box, b.SHORT), box.root)
-    return {"done": done, "runners": b.find_processes("scripts/train/train.sh"), "keepers": b.find_processes("rlrun: keeper"),
-            "trials": os.path.isdir(os.path.join(box.root, "trials")), "runs": b.rlrun(box, "runs", "--json")}
+    return {
+        "done": done,
+        "runners": b.find_processes("scripts/train/train.sh"),
+        "keepers": b.find_processes("rlrun: keeper"),
+        "trials": os.path.isdir(os.path.join(box.root, "trials")),
+        "runs": b.rlrun(box, "runs", "--json"),
+    }
 
 
-@pytest.mark.parametrize("how,words", [("full", "No space left"), ("inodes", "No space left"), ("read-only", "Read-only file system"),
-                                       ("quota", "File too large")])
+@pytest.mark.parametrize(
+    "how,words",
+    [
+        ("full", "No space left"),
+        ("inodes", "No space left"),
+        ("read-only", "Read-only file system"),
+        ("quota", "File too large"),
+    ],
+)
 def test_D3_where_the_record_can_not_be_written_nothing_is_launched(play, root, how, words):
     facts = play(play_no_room, root, how=how)
     code, out, err = facts["done"]
@@ -231,7 +302,9 @@ def test_D3_where_the_record_can_not_be_written_nothing_is_launched(play, root, 
     told = json.loads(out)
     assert (told["launched"], told["exit"], told["reason"]) == (False, 5, "record")
     assert facts["runners"] == facts["keepers"] == [] and not facts["trials"]
-    assert facts["runs"][0] == 0 and all(row["state"] in ("not started", "unreadable") for row in json.loads(facts["runs"][1])["runs"])
+    assert facts["runs"][0] == 0 and all(
+        row["state"] in ("not started", "unreadable") for row in json.loads(facts["runs"][1])["runs"]
+    )
 
 
 def play_full_later(box):
@@ -271,8 +344,21 @@ def play_others_checkout(box):
             os.makedirs(os.path.join(shared, "logs"))
             os.chmod(os.path.join(shared, "logs"), 0o1777)
         checked = b.run(nobody + [PYTHON, "/srv/rlrun.pyz", "check", "off_repo_log", "--json"], env, shared)
-        facts[name] = b.run(nobody + [PYTHON, "/srv/rlrun.pyz", "run", "off_repo_log", "--confirm", json.loads(checked.out)["digest"],
-                                      "--board", "leave"], env, shared)
+        facts[name] = b.run(
+            nobody
+            + [
+                PYTHON,
+                "/srv/rlrun.pyz",
+                "run",
+                "off_repo_log",
+                "--confirm",
+                json.loads(checked.out)["digest"],
+                "--board",
+                "leave",
+            ],
+            env,
+            shared,
+        )
     os.chmod("/srv/shared", 0o777)
     return dict(facts, rows=b.list_runs(box._replace(root=shared, pyz="/srv/rlrun.pyz")))
 
@@ -286,7 +372,9 @@ def test_another_users_checkout_is_refused_or_recorded_under_the_launchers_name(
     code, out, err = facts["denied"]
     assert code == 5 and "Permission denied" in err and "Whose checkout is it?" in err
     code, out, err = facts["allowed"]
-    assert [row["user"] for row in facts["rows"]] == ["nobody"] and code == 4, err  # trials/ can't be written: the run itself says so
+    assert [row["user"] for row in facts["rows"]] == ["nobody"] and code == 4, (
+        err
+    )  # trials/ can't be written: the run itself says so
     assert "Permission denied" in out
 
 

@@ -1,4 +1,5 @@
 """The yes without a terminal: the digest that names one exact plan, the line that is printed, and all that refuses (S15, C9)."""
+
 import json
 import os
 import shlex
@@ -25,6 +26,7 @@ def last_line(done):
 
 # --- no terminal: exit 3, and a line to paste
 
+
 def play_no_terminal(box, config, words, cwd):
     facts = {}
     for name, stdin in (("devnull", subprocess.DEVNULL), ("pipe", subprocess.PIPE)):
@@ -43,9 +45,12 @@ def test_S15_without_a_terminal_the_printed_line_launches_when_pasted(play, tmp_
     root = build_checkout(tmp_path / "a check out")
     absolute = os.path.join(root, "scripts/train/configs/demo.env")
     shutil.copyfile(absolute, os.path.join(root, "odd.env"))
-    config, words, cwd = {"in the checkout": ("demo", [], root), "--root elsewhere": ("demo", ["--root", root], str(tmp_path)),
-                          "config's path elsewhere": (absolute, [], str(tmp_path)),
-                          "--kind": ("odd.env", ["--kind", "train"], root)}[case]
+    config, words, cwd = {
+        "in the checkout": ("demo", [], root),
+        "--root elsewhere": ("demo", ["--root", root], str(tmp_path)),
+        "config's path elsewhere": (absolute, [], str(tmp_path)),
+        "--kind": ("odd.env", ["--kind", "train"], root),
+    }[case]
     facts = play(play_no_terminal, root, config=config, words=words, cwd=cwd)
     for name in ("devnull", "pipe", "closed"):
         code, out, err = facts[name]
@@ -61,21 +66,40 @@ def test_S15_without_a_terminal_the_printed_line_launches_when_pasted(play, tmp_
 
 # --- what the digest is made of
 
+
 def play_same_plan(box):
     first = b.check(box, "volatile")["digest"]
     bare = dict(HOME=box.env["HOME"], PATH=box.env["PATH"], LC_ALL="C", **CRON)
     elsewhere = box._replace(env=bare)
     kept = os.path.join(box.folder, "kept")
     os.mkdir(kept)
-    return {"first": first, "again": b.check(box, "volatile")["digest"],
-            "operator": b.check(box, "volatile", env={"EDITOR": "vim", "LS_COLORS": "x" * 500, "TERM": "xterm", "SSH_TTY": "/dev/pts/9",
-                                                     "OLDPWD": "/", "FOO_TOKEN": "abcd1234efgh"})["digest"],
-            "cron": b.check(elsewhere, "volatile")["digest"], "folder": b.check(box, "volatile", cwd=os.path.join(box.root, "logs")
-                                                                               if os.path.isdir(os.path.join(box.root, "logs"))
-                                                                               else os.path.join(box.root, "scripts/train"))["digest"],
-            "root": b.check(box, "volatile", "--root", box.root, cwd=kept)["digest"],
-            "path": b.check(box, os.path.join(box.root, "scripts/train/configs/volatile.env"), cwd=kept)["digest"],
-            "secret": [b.check(box, "demo", env={"WANDB_API_KEY": key})["digest"] for key in ("k" * 20, "j" * 20)]}
+    return {
+        "first": first,
+        "again": b.check(box, "volatile")["digest"],
+        "operator": b.check(
+            box,
+            "volatile",
+            env={
+                "EDITOR": "vim",
+                "LS_COLORS": "x" * 500,
+                "TERM": "xterm",
+                "SSH_TTY": "/dev/pts/9",
+                "OLDPWD": "/",
+                "FOO_TOKEN": "abcd1234efgh",
+            },
+        )["digest"],
+        "cron": b.check(elsewhere, "volatile")["digest"],
+        "folder": b.check(
+            box,
+            "volatile",
+            cwd=os.path.join(box.root, "logs")
+            if os.path.isdir(os.path.join(box.root, "logs"))
+            else os.path.join(box.root, "scripts/train"),
+        )["digest"],
+        "root": b.check(box, "volatile", "--root", box.root, cwd=kept)["digest"],
+        "path": b.check(box, os.path.join(box.root, "scripts/train/configs/volatile.env"), cwd=kept)["digest"],
+        "secret": [b.check(box, "demo", env={"WANDB_API_KEY": key})["digest"] for key in ("k" * 20, "j" * 20)],
+    }
 
 
 def test_name_place_and_an_unrelated_environment_do_not_change_the_digest(play, git_root):
@@ -88,14 +112,18 @@ def test_name_place_and_an_unrelated_environment_do_not_change_the_digest(play, 
 
 def play_other_plans(box):
     steps = []
-    config, template = (os.path.join(box.root, "scripts", path) for path in ("train/configs/demo.env", "templates/verl/common.env"))
+    config, template = (
+        os.path.join(box.root, "scripts", path) for path in ("train/configs/demo.env", "templates/verl/common.env")
+    )
     digest = b.check(box, "demo")["digest"]
 
     def try_it(name, env=None):
         nonlocal digest
         done = b.rlrun(box, "run", "demo", "--confirm", digest, "--board", "leave", "--json", env=env)
         now = b.check(box, "demo", env=env)["digest"]
-        steps.append({"name": name, "code": done.code, "err": done.err, "told": json.loads(done.out), "old": digest, "new": now})
+        steps.append(
+            {"name": name, "code": done.code, "err": done.err, "told": json.loads(done.out), "old": digest, "new": now}
+        )
         if env is None:
             digest = now
 
@@ -111,22 +139,35 @@ def play_other_plans(box):
     try_it("dirty file")
     b.add_to_file(os.path.join(box.root, "src/verl_patch/config/lego_rl_sync.yaml"), "# dirtier\n")
     try_it("the dirty file's content")
-    return {"steps": steps, "traces": b.count_traces(box),
-            "wrong": b.rlrun(box, "run", "demo", "--confirm", "00000000", "--board", "leave"),
-            "no_digest": b.rlrun(box, "run", "demo", "--confirm", "yes", "--board", "leave"),
-            "upper": b.rlrun(box, "run", "demo", "--confirm", digest.upper(), "--board", "leave")}
+    return {
+        "steps": steps,
+        "traces": b.count_traces(box),
+        "wrong": b.rlrun(box, "run", "demo", "--confirm", "00000000", "--board", "leave"),
+        "no_digest": b.rlrun(box, "run", "demo", "--confirm", "yes", "--board", "leave"),
+        "upper": b.rlrun(box, "run", "demo", "--confirm", digest.upper(), "--board", "leave"),
+    }
 
 
 def git(box, *words):
-    done = b.run(["git", "-c", "user.name=Toy", "-c", "user.email=toy@example.invalid", "-c", "core.hooksPath=/dev/null"] + list(words),
-                 box.env, box.root)
+    done = b.run(
+        ["git", "-c", "user.name=Toy", "-c", "user.email=toy@example.invalid", "-c", "core.hooksPath=/dev/null"] + list(words),
+        box.env,
+        box.root,
+    )
     assert done.code == 0, done.err
 
 
 def test_what_makes_another_plan_refuses_and_says_what_changed(play, git_root):
     facts = play(play_other_plans, git_root)
     assert [step["name"] for step in facts["steps"]] == [
-        "environment", "default of the config", "config", "template", "commit", "dirty file", "the dirty file's content"]
+        "environment",
+        "default of the config",
+        "config",
+        "template",
+        "commit",
+        "dirty file",
+        "the dirty file's content",
+    ]
     for step in facts["steps"]:
         assert step["code"] == 3 and step["told"]["reason"] == "digest" and step["told"]["launched"] is False, step["name"]
         assert step["new"] != step["old"] and step["new"] in step["err"] and step["old"] in step["err"], step["name"]
@@ -142,18 +183,29 @@ def test_what_makes_another_plan_refuses_and_says_what_changed(play, git_root):
 
 # --- launched already, missing answers
 
+
 def play_again(box):
     digest = b.check(box, "pinned", env=b.SHORT)["digest"]
     first = b.rlrun(box, "run", "pinned", "--confirm", digest, "--board", "leave", "--foreground", env=b.SHORT)
     words = ("run", "pinned", "--confirm", digest)
-    return {"digest": digest, "first": first, "plain": b.rlrun(box, *words, "--board", "leave", env=b.SHORT),
-            "again": b.rlrun(box, *words, "--again", "--board", "leave", env=b.SHORT),
-            "both_missing": b.rlrun(box, *words, "--again", env=b.SHORT), "json": b.rlrun(box, *words, "--again", "--json", env=b.SHORT),
-            "records": b.count_records(box),
-            "kept": b.rlrun(box, *words, "--again", "--board", "leave", "--old-log", "keep", "--foreground", env=b.SHORT),
-            "rows": b.list_runs(box), "earlier": sorted(name for _, _, names in os.walk(os.path.join(box.root, "logs/rlrun"))
-                                                       for name in names if name.startswith("earlier-")),
-            "changed": b.rlrun(box, *words, "--board", "leave", "--old-log", "lose", env=dict(b.SHORT, TOY_STEPS="9"))}
+    return {
+        "digest": digest,
+        "first": first,
+        "plain": b.rlrun(box, *words, "--board", "leave", env=b.SHORT),
+        "again": b.rlrun(box, *words, "--again", "--board", "leave", env=b.SHORT),
+        "both_missing": b.rlrun(box, *words, "--again", env=b.SHORT),
+        "json": b.rlrun(box, *words, "--again", "--json", env=b.SHORT),
+        "records": b.count_records(box),
+        "kept": b.rlrun(box, *words, "--again", "--board", "leave", "--old-log", "keep", "--foreground", env=b.SHORT),
+        "rows": b.list_runs(box),
+        "earlier": sorted(
+            name
+            for _, _, names in os.walk(os.path.join(box.root, "logs/rlrun"))
+            for name in names
+            if name.startswith("earlier-")
+        ),
+        "changed": b.rlrun(box, *words, "--board", "leave", "--old-log", "lose", env=dict(b.SHORT, TOY_STEPS="9")),
+    }
 
 
 def test_a_digest_launches_once_and_missing_answers_name_their_option(play, root):
@@ -175,13 +227,21 @@ def test_a_digest_launches_once_and_missing_answers_name_their_option(play, root
 
 # --- cron, resume
 
+
 def play_cron(box):
-    digest = b.check(box, "uber", env=b.LONG)["digest"]  # the operator, in a UTF-8 locale
+    digest = b.check(box, "uber", env=b.SHORT)["digest"]  # the operator, in a UTF-8 locale
     script = os.path.join(box.folder, "job.sh")
     with open(script, "w") as out:
-        out.write("#!/bin/sh\ncd '%s' && '%s' '%s' run uber --confirm %s --board leave\n" % (box.root, box.python, box.pyz, digest))
-    bare = dict({"HOME": box.env["HOME"], "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"}, **CRON, **b.LONG)
-    return {"done": b.run(["/bin/sh", script], dict(bare, LC_ALL="C"), "/"), "rows": b.list_runs(box), "traces": b.count_traces(box)}
+        out.write(
+            "#!/bin/sh\ncd '%s' && '%s' '%s' run uber --confirm %s --board leave --foreground\n"
+            % (box.root, box.python, box.pyz, digest)
+        )
+    bare = dict({"HOME": box.env["HOME"], "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"}, **CRON, **b.SHORT)
+    return {
+        "done": b.run(["/bin/sh", script], dict(bare, LC_ALL="C"), "/"),
+        "rows": b.list_runs(box),
+        "traces": b.count_traces(box),
+    }
 
 
 def test_E1_E3_cron_with_ascii_streams_and_a_name_with_an_umlaut(play, root, each_python):
@@ -199,7 +259,11 @@ def test_E1_E3_cron_with_ascii_streams_and_a_name_with_an_umlaut(play, root, eac
 def play_resume(box):
     env = dict(b.SHORT, TOY_SAVE_EVERY="1")
     first = b.launch(box, "checkpoints", "--board", "leave", "--foreground", env=env)
-    return {"first": first["code"], "second": b.rlrun(box, "run", "checkpoints", env=env), "check": b.check(box, "checkpoints", env=env)}
+    return {
+        "first": first["code"],
+        "second": b.rlrun(box, "run", "checkpoints", env=env),
+        "check": b.check(box, "checkpoints", env=env),
+    }
 
 
 def test_C9_a_silent_resume_is_said_before_the_yes(play, root):

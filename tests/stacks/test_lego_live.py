@@ -1,0 +1,210 @@
+"""Which live process is what to Lego-RL and to prime-rl."""
+import os
+
+import pytest
+
+from rlrun.stacks import lego_live, prime
+from rlrun.values import Process
+
+
+def process(*argv, comm="x", pid=7, uid=0):
+    return Process(pid, 1, pid, pid, uid, "S", 5, 1.0, comm, tuple(argv))
+
+
+def role(*argv, cwd=None, comm="x", module=lego_live):
+    found = module.classify(process(*argv, comm=comm), lambda pid: cwd)
+    return (found.role, found.kind) if found else None
+
+
+@pytest.mark.parametrize(
+    "argv, cwd, found",
+    [
+        ("bash scripts/train/train.sh x", None, "train"),
+        ("bash /c/scripts/eval/eval.sh x", None, "eval"),
+        ("bash infer.sh x", "/c/scripts/infer", "infer"),
+        ("bash ./train.sh", "/c/scripts/train", "train"),
+        ("bash ../train/train.sh", "/c/scripts/eval", "train"),
+        ("bash train/train.sh", "/c/scripts", "train"),
+        ("bash train/train.sh", None, "train"),
+        ("bash train/train.sh", "/other", None),
+        ("bash train.sh", "/other/train", None),
+        ("bash train.sh", None, None),
+        ("bash scripts/train/eval.sh", "/c", None),
+        ("bash scripts/train/train.sh.bak", "/c", None),
+        ("bash xscripts/train/train.sh", "/c", None),
+        ("bash -c scripts/train/train.sh", "/c", None),
+        ("vim scripts/train/train.sh", "/c", None),
+        ("bash scripts/train/train.sh", "/c (deleted)", "train"),
+    ],
+)
+def test_runners(argv, cwd, found):
+    assert role(*argv.split(), cwd=cwd) == (("runner", found) if found else None)
+
+
+@pytest.mark.parametrize("argv", [
+    "python3 -m verl.trainer.main_ppo a=b", "/v/bin/python -u -m verl.experimental.fully_async_policy.fully_async_main",
+    "python3 /v/lib/verl/trainer/main_ppo.py", "python3 verl/experimental/fully_async_policy/fully_async_main.py"])
+def test_trainers(argv):
+    assert role(*argv.split()) == ("trainer", "train")
+
+
+@pytest.mark.parametrize(
+    "argv, kind",
+    [
+        ("VLLM::Worker_TP0", ""),
+        ("VLLM::EngineCore_DP0", ""),
+        ("EngineCore_0", ""),
+        ("ray::WorkerDict.update", ""),
+        ("vllm serve m", ""),
+        ("/v/bin/vllm serve m", ""),
+        ("python3 /v/bin/vllm serve m", ""),
+        ("python3 /v/bin/harbor run --x", "eval"),
+        ("python3 /c/utils/eval_swerebench_filtered.py --index i", "infer"),
+    ],
+)
+def test_workers(argv, kind):
+    assert role(*argv.split()) == ("worker", kind)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "ray::IDLE",
+        "vllm bench",
+        "python3 /v/bin/harbor view",
+        "python3 -m http.server",
+        "tail -f x_vllm.log",
+        "rayleto",
+        "python3 main_ppo.py",
+        "/opt/vllm/serve",
+    ],
+)
+def test_nothing(argv):
+    assert role(*argv.split(), cwd="/") is None
+
+
+@pytest.mark.parametrize("argv", [("/x/raylet", "--y"), ("gcs_server",), ("/opt/ray/gcs_server --log_dir=/tmp",)])
+def test_clusters(argv):
+    assert role(*argv) == ("cluster", "")
+
+
+@pytest.mark.parametrize(
+    "comm, found", [("VLLM::EngineCor", ("worker", "")), ("raylet", ("cluster", "")), ("bash", None), ("python3", None)]
+)
+def test_P7_short_name_counts_only_without_a_command_line(comm, found):
+    assert role(comm=comm) == found
+    assert role("sleep", "1", comm=comm) is None
+
+
+@pytest.mark.parametrize(
+    "argv, found",
+    [
+        (["PRL::Trainer"], "trainer"),
+        (["PRIME-RL::Orchestrator"], "trainer"),
+        (["PRL::Launcher"], "runner"),
+        (["PRL::Inference"], "worker"),
+        (["PRL::EnvServer"], "worker"),
+        (["Verifiers::EnvWorker0"], "worker"),
+        (["PRL::Trainer[rank0]"], "trainer"),
+        (["tail", "-F", "PRL::Trainer/trainer.log"], None),
+        (["xPRL::Trainer"], None),
+        (["python3", "-m", "prime_rl.entrypoints.sft"], "runner"),
+        (["python3", "/usr/bin/rl", "x"], None),
+        (["PRL::Unheard"], None),
+    ],
+)
+def test_P5_prime(argv, found):
+    got = role(*argv, module=prime)
+    assert (got[0] if got else None) == found
+
+
+def test_prime_command_of_a_checkout(tmp_path):
+    (tmp_path / "src/prime_rl/entrypoints").mkdir(parents=True)
+    assert role("python3", str(tmp_path / ".venv/bin/rl"), "@", "x.toml", module=prime) == ("runner", "rl")
+
+
+@pytest.mark.parametrize(
+    "argv, cwd, root",
+    [
+        ("bash scripts/train/train.sh", "/c", "/c"),
+        ("bash train.sh", "/c/scripts/train", "/c"),
+        ("bash /d/scripts/eval/eval.sh", "/c", "/d"),
+        ("bash scripts/train/train.sh", None, ""),
+        ("python3 -m verl.trainer.main_ppo", "/c", "/c"),
+        ("python3 -m verl.trainer.main_ppo", None, ""),
+    ],
+)
+def test_root(argv, cwd, root):
+    assert lego_live.find_root(process(*argv.split()), lambda pid: cwd) == root
+
+
+def test_root_through_a_link_of_another_name(tmp_path):
+    (tmp_path / "c/scripts/train").mkdir(parents=True)
+    (tmp_path / "c/scripts/train/train.sh").write_text("")
+    os.symlink(str(tmp_path / "c/scripts/train/train.sh"), str(tmp_path / "go"))
+    assert role("bash", "go", cwd=str(tmp_path)) == ("runner", "train")
+    assert lego_live.find_root(process("bash", "go"), lambda pid: str(tmp_path)) == os.path.realpath(str(tmp_path / "c"))
+
+
+@pytest.mark.parametrize(
+    "argv, environ, script, found",
+    [
+        ("bash t.sh --dry-run x", None, "", True),
+        ("bash t.sh --preflight-only x", {}, "", True),
+        ("bash t.sh x", {"PREFLIGHT_ONLY": "1"}, "", True),
+        ("bash t.sh x", {"PF_STRUCTURE_ONLY": "1"}, "", True),
+        ("bash t.sh x", {"DRY_RUN": "1"}, "knows DRY_RUN alone", True),
+        ("bash t.sh x", {"DRY_RUN": "1"}, "knows --dry-run", False),
+        ("bash t.sh x", {"DRY_RUN": "0"}, "", False),
+        ("bash t.sh x", None, "", False),
+        ("bash t.sh x--dry-run", {}, "", False),
+    ],
+)
+def test_rehearsals(tmp_path, argv, environ, script, found):
+    (tmp_path / "t.sh").write_text(script)
+    environ = None if environ is None else dict(environ, PWD=str(tmp_path))
+    assert lego_live.is_rehearsal(process(*argv.split()), environ) == found
+
+
+@pytest.mark.parametrize(
+    "argv, cwd, port, served",
+    [
+        ("python3 webui/server.py", "/c", 8080, ("/c/logs",)),
+        ("python3 server.py --port 8090 --log-dir /l", "/c/webui", 8090, ("/l",)),
+        (
+            "python3 -u /c/webui/server.py --port=1 --log-dir=l --extra-log-dir a b --extra-log-dir c",
+            "/w",
+            1,
+            ("/w/l", "/w/a", "/w/b", "/w/c"),
+        ),
+        ("python3 /c/webui/server.py --port x", "/", None, ("/c/logs",)),
+    ],
+)
+def test_boards(argv, cwd, port, served):
+    (board,) = lego_live.read_boards({7: process(*argv.split())}, lambda pid: cwd)
+    assert (board.pid, board.port, board.served) == (7, port, served)
+
+
+@pytest.mark.parametrize(
+    "argv", ["python3 other/server.py", "vim webui/server.py", "python3 -m webui.server", "python3 server.py --port 1"]
+)
+def test_no_boards(argv):
+    assert lego_live.read_boards({7: process(*argv.split())}, lambda pid: "/c") == []
+
+
+@pytest.mark.parametrize(
+    "name, shown",
+    [
+        ("a.log", True),
+        ("a.out", True),
+        ("a_vllm.log", False),
+        ("launch_1.log", False),
+        ("a.txt", False),
+        (".a.log", False),
+        ("a_train_gpu_wandb.log", False),
+        ("a_server.out", False),
+        ("", False),
+    ],
+)
+def test_board_names(name, shown):
+    assert lego_live.is_board_name(name) == shown

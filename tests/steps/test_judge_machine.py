@@ -1,0 +1,147 @@
+"""Jobs, GPUs, ports and the sweep, judged on machines made for it."""
+import os
+
+import pytest
+from steps.made import make_gpu, make_machine, make_plan, make_process
+
+from rlrun.steps import judge_machine
+from rlrun.values import GpuHolder, GpuReading, Listener, LiveRun, Port, Sweep, SweepRule, SweptProcess
+
+
+def names(checks):
+    return [(check.name, check.status) for check in checks]
+
+
+def test_P19_state_is_said():
+    words = judge_machine.describe_process(make_process(41877, "VLLM::Worker_TP0", state="D"))
+    assert words.startswith("pid 41877 (root), up 1m, in state D: it may not be killable: VLLM::Worker_TP0")
+
+
+def test_long_and_foul_command_lines():
+    words = judge_machine.describe_process(make_process(7, "x" * 500, "\x1b[2J"))
+    assert len(words) < 170 and "\x1b" not in words
+    assert "[comm]" in judge_machine.describe_process(make_process(7, comm="comm"))
+
+
+def run_of(*processes):
+    return LiveRun("lego", "train", "runner", processes[0], tuple(one.pid for one in processes), "/c")
+
+
+def test_stop_command_takes_the_group_only_where_it_is_the_run_s():
+    own = make_process(999999, "bash")
+    assert judge_machine.describe_stop(run_of(own)) == "kill -INT -- -999999"
+    other = make_process(999999, "bash", pgid=5)
+    assert "-- -" not in judge_machine.describe_stop(run_of(other)) and "999999" in judge_machine.describe_stop(run_of(other))
+
+
+def test_G1_threshold_counts_what_no_holder_accounts_for():
+    for used, held, blocks in ((2000, 0, False), (2001, 0, True), (7000, 5000, False), (7001, 5000, True)):
+        holders = (GpuHolder(5, "GPU-0", held, "x"),) if held else ()
+        machine = make_machine([make_process(5, "mine")], gpus=GpuReading("ok", "", (make_gpu(0, used),), holders, ()),
+                               runs=(run_of(make_process(5, "mine")),))
+        checks = judge_machine.judge_gpus(make_plan(gpu_count=1), machine)
+        assert any(check.status == "blocks" for check in checks) == blocks
+
+
+def test_G7_what_a_failing_nvidia_smi_told_counts():
+    machine = make_machine(gpus=GpuReading("failed", "why", (make_gpu(0, 61000),), (), ()))
+    assert names(judge_machine.judge_gpus(make_plan(gpu_count=1), machine)) == [
+        ("gpu:unknown", "advisory"),
+        ("gpu:foreign", "blocks"),
+    ]
+
+
+@pytest.mark.parametrize("state", ["absent", "failed", "timeout"])
+def test_unknown_gpus_never_block(state):
+    machine = make_machine(gpus=GpuReading(state, "why", (), (), ()))
+    assert names(judge_machine.judge_gpus(make_plan(), machine)) == [("gpu:unknown", "advisory")]
+
+
+def test_holders_of_other_gpus_do_not_count():
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0), make_gpu(1, 9000)), (GpuHolder(9, "GPU-1", 9000, "x"),), ()))
+    assert names(judge_machine.judge_gpus(make_plan(gpu_count=1), machine)) == [("gpu:idle", "pass")]
+
+
+def test_one_holder_of_many_gpus_is_one_line():
+    holders = tuple(GpuHolder(9, "GPU-%d" % index, 1024, "x") for index in range(8))
+    machine = make_machine(gpus=GpuReading("ok", "", tuple(make_gpu(index, 1024) for index in range(8)), holders, ()))
+    (check,) = judge_machine.judge_gpus(make_plan(), machine)
+    assert "8.0 GiB on GPU 0-7" in check.detail and check.name == "gpu:foreign"
+
+
+@pytest.mark.parametrize(
+    "indices, words",
+    [([0], "GPU 0"), ([0, 1], "GPU 0,1"), ([2, 1, 0], "GPU 0-2"), ([0, 2, 3], "GPU 0,2,3"), ([], "a GPU that can't be told")],
+)
+def test_gpu_names(indices, words):
+    assert judge_machine._name_gpus(indices) == words
+
+
+def listener(port, address="0.0.0.0", inode=0, uid=0):
+    return Listener(port, address, inode, uid)
+
+
+def test_ports():
+    plan = make_plan(ports=(Port(6379, "ray"), Port(8265, "ray dashboard")))
+    assert names(judge_machine.judge_ports(plan, make_machine())) == [("port:free", "pass")]
+    machine = make_machine(listeners=(listener(6379, uid=65534), listener(8000)))
+    (check,) = judge_machine.judge_ports(plan, machine)
+    assert check.name == "port:conflict" and "nobody" in check.detail and "pid" not in check.detail
+    assert names(judge_machine.judge_ports(plan, machine, is_head=False)) == [("port:free", "pass")]
+
+
+def test_N3_time_wait_is_a_note():
+    plan = make_plan(ports=(Port(6379, "ray"),))
+    (check,) = judge_machine.judge_ports(plan, make_machine(waiting_ports=(22, 6379)))
+    assert check.status == "pass" and "6379: closed connections in TIME_WAIT" in check.detail
+
+
+def test_unknown_ports_are_skipped():
+    assert names(judge_machine.judge_ports(make_plan(experiment=""), make_machine())) == [("port:free", "skipped")]
+
+
+RULE = SweepRule(("vllm|raylet",), (), "rule", True)
+
+
+def test_sweep_reaches_all_users_only_as_root():
+    machine = make_machine(
+        [
+            make_process(5, "vllm", uid=1000),
+            make_process(6, "tail", "x_vllm.log", uid=os.geteuid()),
+            make_process(7, "vim"),
+            make_process(8, "vllm", state="Z"),
+            make_process(os.getpid(), "python3", "rlrun.pyz", "vllm.env"),
+        ]
+    )
+    swept = judge_machine.find_swept(make_plan(sweep=RULE), machine)
+    expected = [(5, True), (6, False)] if os.geteuid() == 0 else [(6, False)]
+    assert [(one.process.pid, one.is_foreign) for one in swept] == expected
+
+
+def test_sweep_blocks_for_foreign_processes_only():
+    own, other = (SweptProcess(make_process(5, "vllm"), "me", False), SweptProcess(make_process(6, "vllm"), "alice", True))
+    assert names(judge_machine.judge_sweep(make_plan(), Sweep((own,), ()))) == [("sweep:own", "advisory")]
+    assert names(judge_machine.judge_sweep(make_plan(), Sweep((own, other), ()))) == [
+        ("sweep:own", "advisory"),
+        ("sweep:foreign", "blocks"),
+    ]
+    assert names(judge_machine.judge_sweep(make_plan(), Sweep((), ()))) == [("sweep:none", "pass")]
+
+
+def test_sweep_blocks_for_a_foreign_one_far_down_the_list():
+    many = tuple(SweptProcess(make_process(pid, "vllm"), "me", False) for pid in range(10, 40))
+    checks = judge_machine.judge_sweep(make_plan(), Sweep(many + (SweptProcess(make_process(99, "vllm"), "alice", True),), ()))
+    assert checks[-1].name == "sweep:foreign" and "1 of them" in checks[-1].detail
+
+
+def test_sweep_that_would_match_the_runner_itself():
+    rule = SweepRule(("vllm serve",), (), "rule", False)
+    plan = make_plan(sweep=rule, argv=("bash", "scripts/eval/eval.sh", "my vllm serve.env"))
+    assert names(judge_machine.judge_sweep(plan, Sweep((), ()))) == [("sweep:self", "advisory")]
+
+
+def test_cluster_that_the_launch_would_end_blocks():
+    raylet = make_process(9, "/r/raylet", uid=os.geteuid())
+    machine = make_machine([raylet], clusters=(raylet,))
+    assert names(judge_machine.judge_jobs(make_plan(sweep=RULE), machine)) == [("job:running", "blocks")]
+    assert names(judge_machine.judge_jobs(make_plan(), machine)) == [("job:none", "pass")]
