@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds dist/rlrun.pyz, the one file that ships: the same bytes from the same commit, on any Python from 3.8.
 
-Comments and docstrings stay here: every start reads and compiles what the archive holds. Line numbers stay the same.
+Comments, docstrings and wide indentation stay here: every start reads and compiles what the archive holds. Line numbers
+stay the same.
 
 Takes from the checkout what git tracks or would track; runs nothing but git. `python3 build.py [TARGET]`.
 """
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tokenize
 import zipfile
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 SHEBANG = b"#!/usr/bin/env python3\n"
@@ -80,7 +81,8 @@ def read_source(path: str) -> bytes:
 
 
 def strip_source(source: bytes, name: str, keeps_docstrings: bool = False) -> bytes:
-    """A module without comments and docstrings, each line of code where it was; ValueError where it would mean another."""
+    """A module without comments and docstrings, one space a level, each line of code where it was. Raises ValueError where
+    it would mean another."""
     lines = source.split(b"\n")
     tree = ast.parse(source, name)
     for statement, is_alone in [] if keeps_docstrings else list(find_docstrings(tree)):
@@ -89,15 +91,32 @@ def strip_source(source: bytes, name: str, keeps_docstrings: bool = False) -> by
         if before.strip() or (after and not after.startswith(b"#")):
             continue  # it shares its line with code
         lines[first:last + 1] = [before + b"pass" if is_alone else b""] + [b""] * (last - first)
-    text = [line.decode("utf-8") for line in lines]
-    for token in tokenize.tokenize(io.BytesIO(b"\n".join(lines)).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            text[row - 1] = text[row - 1][:column].rstrip()
-    stripped = "\n".join(text).encode("utf-8")
+    stripped = "\n".join(shrink_lines(b"\n".join(lines))).encode("utf-8")
     if describe_code(source, keeps_docstrings) != describe_code(stripped, keeps_docstrings):
         raise ValueError("%s would change its meaning without comments and docstrings" % name)
     return stripped
+
+
+def shrink_lines(source: bytes) -> List[str]:
+    """The lines of a module without comments, each indented by one space a level, or none within brackets."""
+    lines = source.decode("utf-8").split("\n")
+    starts: Dict[int, int] = {}
+    in_string: Set[int] = set()
+    depth, is_start = 0, True
+    for token in tokenize.tokenize(io.BytesIO(source).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+        elif token.type in (tokenize.INDENT, tokenize.DEDENT):
+            depth += 1 if token.type == tokenize.INDENT else -1
+        elif token.type == tokenize.NEWLINE:
+            is_start = True
+        elif token.type not in (tokenize.NL, tokenize.ENCODING):
+            if is_start:
+                starts[row] = depth
+            is_start = False
+            in_string.update(range(row + 1, token.end[0] + 1))
+    return [line if row in in_string else " " * starts.get(row, 0) + line.lstrip(" ") for row, line in enumerate(lines, 1)]
 
 
 def find_docstrings(tree: ast.AST) -> Iterator[Tuple[Any, bool]]:

@@ -238,6 +238,13 @@ def text():
     return kept + "# stays", "läuft"  # goes
 
 
+def wide(one, two):
+    return (
+        one, [
+            # goes
+            two])
+
+
 async def later():
     """Goes."""
     return 1
@@ -247,9 +254,10 @@ async def later():
     assert "goes" not in stripped.lower() and "Not a comment" not in stripped and "why" not in stripped
     assert stripped.count("# stays") == 2 and "läuft" in stripped and "not on a line of its own" in stripped
     lines = stripped.split("\n")
-    assert lines[:4] == ["", "", "", "import os"] and lines[7] == "    pass" and lines[12] == "    pass"
-    assert "    kept = \"\"\"# stays" in lines and lines.index("    kept = \"\"\"# stays") == source.split("\n").index(
-        "    kept = \"\"\"# stays")
+    assert lines[:4] == ["", "", "", "import os"] and lines[7] == " pass" and lines[12] == " pass"
+    assert lines.index(' kept = """# stays') == source.split("\n").index('    kept = """# stays')
+    assert '    """too""" """' in lines[lines.index(' kept = """# stays') + 1].replace("\\", "")
+    assert lines.index("one, [") == lines.index(" return (") + 1 and "two])" in lines
     compile(stripped, "x", "exec")
 
 
