@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .values import Outcome
 
@@ -30,14 +30,42 @@ class Running(NamedTuple):
 def start(argv: Sequence[str], *, cwd: Optional[str] = None, env: Optional[Dict[str, str]] = None,
           merge: bool = False) -> Running:
     """Starts a program without waiting. With `merge`, stderr goes into the same pipe as stdout, so order is kept."""
+    popen: "Optional[subprocess.Popen[bytes]]" = None
+    caught: List[int] = []
     try:
-        popen = subprocess.Popen(
-            list(argv), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merge else subprocess.PIPE, start_new_session=True)
+        previous = _hold_signals(caught)
+        try:
+            popen = subprocess.Popen(
+                list(argv), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if merge else subprocess.PIPE, start_new_session=True)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        for number in caught:
+            previous[number](number, None)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
         failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
         return Running(tuple(argv), None, failure, time.monotonic())
+    except BaseException:
+        if popen:
+            end_group(popen)
+        raise
     return Running(tuple(argv), popen, None, time.monotonic())
+
+
+def _hold_signals(caught: List[int]) -> Dict[int, Callable[..., Any]]:
+    """Collects what would interrupt this process, and gives the handlers to put back: an exception in the middle of a
+    start would leave behind a program that nobody knows of."""
+    previous: Dict[int, Callable[..., Any]] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        handler = signal.getsignal(number)
+        if callable(handler):  # an ignored one stays ignored, for the program too
+            try:
+                signal.signal(number, lambda number, frame: caught.append(number))
+            except ValueError:  # not the main thread, which alone is interrupted
+                break
+            previous[number] = handler
+    return previous
 
 
 def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:

@@ -239,12 +239,12 @@ def stop_runs(toy: str) -> None:
                 pass
 
 
-def print_report(rows: Sequence[Row]) -> None:
-    """The table, at once: nothing of it disturbs what is measured."""
+def print_report(rows: Sequence[Row], load: float) -> None:
+    """The table, at once: nothing of it disturbs what is measured. `load`: of this machine before the bench."""
     marks = {True: "reached", False: "MISSED", None: ""}
     widths = [max(len(row.what) for row in rows), max(len(row.value) for row in rows), max(len(row.target) for row in rows)]
-    print("Python %d.%d.%d (%s), %d CPUs, load %.1f, medians of %d" % (sys.version_info[:3] + (
-        sys.executable, os.cpu_count() or 0, os.getloadavg()[0], ROUNDS)))
+    print("Python %d.%d.%d (%s), %d CPUs, load %.1f before, medians of %d" % (sys.version_info[:3] + (
+        sys.executable, os.cpu_count() or 0, load, ROUNDS)))
     for row in rows:
         print("  ".join((row.what.ljust(widths[0]), row.value.ljust(widths[1]), row.target.ljust(widths[2]),
                          marks[row.is_reached])).rstrip())
@@ -264,6 +264,7 @@ def main() -> int:
     if not os.path.isfile(PYZ):
         print("no %s: run `make build` first" % PYZ)
         return 0
+    load = os.getloadavg()[0]
     folder = tempfile.mkdtemp(prefix="rlrun-bench-")
     try:
         toy = os.path.join(folder, "toy")
@@ -274,7 +275,7 @@ def main() -> int:
                 rows += part(toy)
             except Exception as error:  # a report of the rest is worth more than none
                 rows.append(Row(part.__name__, "not measured: %s: %s" % (type(error).__name__, error), "", None))
-        print_report(rows)
+        print_report(rows, load)
     finally:
         time.sleep(0.5)  # the run that was stopped writes its last record
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """The digest: eight hex digits that name a plan. What time and the rest of the machine change is not in it."""
 import hashlib
 import json
+import os
 import re
 import shlex
 from typing import Dict, List, NamedTuple, Tuple
@@ -34,8 +35,10 @@ def hash_file(path: str) -> str:
 
 
 def hash_sources(plan: Plan) -> Dict[str, str]:
-    """sha256 of the config and of every file that it reads in."""
-    return {path: hash_file(path) for path in plan.sources}
+    """sha256 of the config, of every file that it reads in, and of the runner's own script: a checkout without git has no
+    commit to tell of a change in that."""
+    scripts = (os.path.join(plan.root, word) for word in plan.argv[1:])
+    return {path: hash_file(path) for path in plan.sources + tuple(path for path in scripts if os.path.isfile(path))}
 
 
 def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint:

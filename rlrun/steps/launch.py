@@ -50,8 +50,13 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
                                      lock.fileno(held), link))
     lock.release(held)
     os.close(paths.log_fd)
+    if "pid" not in answer:  # a keeper that was killed in this very moment may have started the runner all the same
+        answer = dict((record.read_record(paths.record) or {}).get("keeper") or {}, **answer)
     if "pid" not in answer:
         keeper.heed_signals()
+        if not answer.get("errno"):
+            raise OperatorError("the keeper ended before it could tell whether the runner started", "Look before you launch "
+                                "again: rlrun runs, rlrun probe", MACHINE, "runner")
         raise OperatorError("the runner could not start: %s" % os.strerror(int(answer.get("errno") or 0)),
                             "Tried: %s in %s" % (" ".join(plan.argv), plan.root), MACHINE, "runner")
     identity = Identity(int(answer["pid"]), int(answer["start_ticks"]), procs.read_boot_id())
