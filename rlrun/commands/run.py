@@ -54,6 +54,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     environ = survey.read_operator_environment()
     found = check.survey_with_progress(request, environ, options.dry_run_timeout, terminal)
     secrets = check.collect_secrets(found, environ)
+    if found.board.pid:  # now, not after the question: the pyz may be replaced meanwhile
+        from ..steps import board_link  # noqa: F401
     if found.verdict.blocking:
         return _refuse_verdict(found, terminal, secrets)
     if not (choices.confirm and (terminal.is_quiet or terminal.is_json)):
@@ -270,7 +272,7 @@ def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) ->
     if not served:
         raise OperatorError("no directory that the board serves can be written any more", "Answer --board leave.", MACHINE,
                             "board")
-    from ..steps import board_link  # imported before the keeper is forked, which must import nothing
+    from ..steps import board_link
     return functools.partial(board_link.make_link, board_link.LinkOrder(found.plan.stack, served, found.board.port,
                                                                        paths.launch_log, found.plan.root))
 

@@ -6,6 +6,7 @@ import re
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .. import about
 from ..errors import MACHINE, OperatorError
 from ..host import procs
 from ..text import redact
@@ -114,7 +115,8 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
         "name_is_volatile": plan.name_is_volatile, "launch_log": paths.launch_log,
         "train_log": "" if plan.name_is_volatile else plan.train_log, "user": procs.user_name(os.geteuid()),
         "uid": os.geteuid(), "host": os.uname().nodename, "boot_id": procs.read_boot_id(), "time": paths.stamp,
-        "time_seconds": time.time(), "nodes": plan.topology.nodes, "python": plan.python,
+        "time_seconds": time.time(), "rlrun": {"version": about.VERSION, "commit": about.read_commit() or None},
+        "nodes": plan.topology.nodes, "python": plan.python,
         "parts": {name: redact.redact(text, secrets) if len(text) < 400 else hash_text(text)
                   for name, text in print_.parts.items()}, "runner": None}  # type: Dict[str, Any]
     record.update(extra)
