@@ -39,12 +39,13 @@ def _isolate():
             kept.append(entry)
     if not __package__:  # not `python3 -m rlrun`, where the package is found already
         home = os.path.dirname(__file__)
-        if os.path.isfile(os.path.join(home, "cli.py")):  # `python3 rlrun`, in a source checkout
-            home = os.path.dirname(os.path.abspath(home))
+        is_source = os.path.isfile(os.path.join(home, "cli.py"))  # `python3 rlrun`, in a source checkout
         try:
             home = os.path.abspath(home)  # the working directory may change before the last import
         except OSError:  # it is gone
             pass
+        if is_source:
+            home = os.path.dirname(home)
         kept.append(home)
     sys.path[:] = kept
     for name, module in list(sys.modules.items()):

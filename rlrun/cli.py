@@ -1,7 +1,7 @@
 """The command line: one table of commands, the only reader of argv, the one place where errors become exit codes."""
 import signal
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from . import errors
 
@@ -46,6 +46,7 @@ COMMANDS = (
 
 def main(argv: List[str]) -> int:
     """Runs one command line and gives its exit code. Nothing that an operator does ends in a traceback."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some launchers leave it, no exit status would be told
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, _interrupt)
@@ -179,15 +180,28 @@ def _fail(argv: List[str], error: errors.OperatorError) -> int:
 def _report_bug(argv: List[str]) -> int:
     import os
     import tempfile
-    import traceback
-    text = traceback.format_exc()
-    path: Optional[str] = "no report could be written"
+    last = getattr(sys.exc_info()[0], "__name__", "unknown")
+    path = "no report could be written"
     try:
-        from .text.redact import find_secrets, redact
+        from .text.redact import find_secrets, redact, redact_words
+        secrets = find_secrets(os.environ)
+        text = redact(_format_exception(), secrets)
+        last = text.strip().split("\n")[-1]
         fd, path = tempfile.mkstemp(prefix="rlrun-bug-", suffix=".txt")
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("rlrun %s\nPython %s\n\n%s" % (redact(" ".join(argv)), sys.version, redact(text, find_secrets(os.environ))))
+            file.write("rlrun %s\nPython %s\n\n%s" % (" ".join(redact_words(argv, secrets)), sys.version, text))
     except Exception:
         pass
-    last = text.strip().split("\n")[-1]
     return _fail(argv, errors.OperatorError("a bug in rlrun: %s" % last, "Please send this report: %s" % path, errors.BUG, "bug"))
+
+
+def _format_exception() -> str:
+    """The traceback of the exception under way; without the source's lines where the file that held them was replaced."""
+    import traceback
+    kind, value, trace = sys.exc_info()
+    try:
+        return "".join(traceback.format_exception(kind, value, trace))
+    except Exception:
+        frames = ["  %s:%d in %s\n" % (frame.f_code.co_filename, line, frame.f_code.co_name)
+                  for frame, line in traceback.walk_tb(trace)]
+        return "".join(frames + traceback.format_exception_only(kind, value))

@@ -136,7 +136,8 @@ def names_of(word):
     ("gpu:foreign", ["gpu:foreign"]), (" GPU:Foreign ", ["gpu:foreign"]), ("3", ["exit:3"]), ("exit:3", ["exit:3"]),
     ("03", ["exit:3"]), ("port:8265", ["port:N"]), ("port:N", ["port:N"]), ("disk:/data/x", ["disk:PATH"]),
     ("import:verl", ["import:MODULE"]),
-    ("wandb", ["wandb:key"]), ("4242", []), ("port:x", []), ("g", []), ("", []), ("exit:-1", []), ("x:3", [])])
+    ("wandb", ["wandb:key"]), ("4242", []), ("\u00b2", []), ("9" * 5000, []),
+    ("port:x", []), ("g", []), ("", []), ("exit:-1", []), ("x:3", [])])
 def test_what_a_word_means(word, names):
     assert names_of(word) == names
 

@@ -59,15 +59,23 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 
 def survey_with_progress(request: Request, environ: Dict[str, str], timeout_seconds: float,
                          terminal: term.Terminal) -> survey.Survey:
-    """The survey; at a terminal a line says after two seconds what is being waited for."""
+    """The survey, no secret in what is shown of it; at a terminal a line says after two seconds what is waited for."""
     timer = threading.Timer(_PROGRESS_SECONDS, term.print_note, (terminal, "the runner checks its config (Ctrl-C ends that) …"))
     timer.daemon = True
     if sys.stderr is not None and sys.stderr.isatty():
         timer.start()
     try:
-        return survey.survey(request, environ, timeout_seconds)
+        return _hide_secrets(survey.survey(request, environ, timeout_seconds), environ)
     finally:
         timer.cancel()
+
+
+def _hide_secrets(found: survey.Survey, environ: Dict[str, str]) -> survey.Survey:
+    """Here and not where it is printed: there are many places that print a check."""
+    from ..steps import judge
+    secrets = collect_secrets(found, environ)
+    look = tuple((label, redact(value, secrets)) for label, value in found.plan.second_look)
+    return found._replace(verdict=judge.hide_secrets(found.verdict, secrets), plan=found.plan._replace(second_look=look))
 
 
 def collect_secrets(found: survey.Survey, environ: Dict[str, str]) -> Tuple[str, ...]:
@@ -102,6 +110,7 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     if plan.block:
         lines += [report.render_block(plan, secrets), ""]
     lines.append("Log         %s" % (redact(plan.train_log, secrets) or "unknown: the runner did not tell it"))
+    lines.append("Commit      %s" % report.describe_git(found.git))
     lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))
     return lines
 
@@ -127,9 +136,9 @@ def _check_structure(request: Request, environ: Dict[str, str], timeout_seconds:
         raise OperatorError("the %s runner can't check a structure alone" % request.config.kind,
                             "Leave --structure-only away.", USAGE, "usage")
     plan, said, _ = preflight.finish_dry_run(preflight.start_dry_run(request, environ, structure_only=True), timeout_seconds)
-    checks = judge.judge_preflight(said)
-    is_sound = not any(check.status == "blocks" for check in checks)
     secrets = find_secrets(dict(environ, **plan.environment)) + survey.find_source_secrets(plan)
+    checks = judge.hide_secrets(judge.make_verdict(judge.judge_preflight(said)), secrets).checks
+    is_sound = not any(check.status == "blocks" for check in checks)
     words = "no verdict for a launch, no digest: the machine was not looked at, and nothing that must be on its disks"
     if terminal.is_json:
         term.print_result(terminal, json.dumps({

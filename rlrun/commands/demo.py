@@ -17,15 +17,16 @@ _FOLDER = "demo_checkout"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `demo`."""
-    parser.add_argument("dir", nargs="?", default="", metavar="DIR", help="a folder that does not exist yet, or is empty (default: a new "
-                                                                          "temporary one)")
+    parser.add_argument("dir", nargs="?", default="", metavar="DIR",
+                        help="a folder that does not exist yet, or is empty (default: a new temporary one)")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """Unpacks and prints. Writes over nothing."""
     entries = _read_index()
-    target = os.path.abspath(options.dir) if options.dir else tempfile.mkdtemp(prefix="rlrun-demo-")
+    target = options.dir or "a new temporary folder"
     try:
+        target = os.path.abspath(options.dir) if options.dir else tempfile.mkdtemp(prefix="rlrun-demo-")
         if os.path.isdir(target) and os.listdir(target):
             raise OperatorError("%s is not empty" % target, "Name a folder that does not exist yet.", USAGE, "demo")
         for mode, path in entries:
@@ -39,9 +40,10 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if terminal.is_json:
         term.print_result(terminal, json.dumps({"schema": 1, "command": "demo", "root": target, "try": commands}, sort_keys=True))
     else:
-        term.print_result(terminal, "A toy checkout is in %s. It needs no GPU and touches nothing outside of it.\n%s\n\n  %s\n  %s\n  %s" % (
-            target, commands[0], commands[1] + "    # is it safe? nothing is changed", commands[2] + "    # launch it",
-            commands[3] + "    # how did it end?"))
+        lines = ["A toy checkout is in %s. It needs no GPU and touches nothing outside of it." % target, commands[0], "",
+                 "  %s    # is it safe? nothing is changed" % commands[1], "  %s    # launch it" % commands[2],
+                 "  %s    # how did it end?" % commands[3]]
+        term.print_result(terminal, "\n".join(lines))
     return OK
 
 
@@ -51,7 +53,8 @@ def _read_index() -> List[Tuple[int, str]]:
     except OSError:
         data = None
     if not data:
-        raise OperatorError("this rlrun carries no toy checkout", "Build it with `python3 build.py`: the pyz has one.", MACHINE, "demo")
+        raise OperatorError("this rlrun carries no toy checkout", "Build it with `python3 build.py`: the pyz has one.",
+                            MACHINE, "demo")
     entries = []
     for line in data.decode("utf-8").splitlines():
         mode, _, path = line.partition(" ")

@@ -76,14 +76,14 @@ def parse_entries(text: str) -> List[Entry]:
 def find_entries(entries: List[Entry], word: str) -> List[Entry]:
     """The explanations that a word means: an exit code, a check, a check with a port, path or module of its own, or a group."""
     wanted = word.strip().rstrip(":").lower()
-    if wanted.isdigit():
-        wanted = "exit:%d" % int(wanted)
+    if wanted.isdecimal():
+        wanted = "exit:%s" % (wanted.lstrip("0") or "0")
     exact = [entry for entry in entries if entry.name.lower() == wanted]
     group = [entry for entry in entries if entry.name.lower().startswith(wanted + ":")]
     if exact or group:
         return exact + group
     topic, _, rest = wanted.partition(":")
-    stand_in = "N" if rest.isdigit() else "PATH" if rest.startswith("/") else "MODULE" if rest else ""
+    stand_in = "N" if rest.isdecimal() else "PATH" if rest.startswith("/") else "MODULE" if rest else ""
     return [entry for entry in entries if stand_in and entry.name == "%s:%s" % (topic, stand_in)]
 
 

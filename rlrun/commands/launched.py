@@ -42,6 +42,7 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
             back, settled = readback.wait(started, found.plan, sleep=functools.partial(_sleep_unless, came))
     except KeyboardInterrupt:
         back, settled = readback.read_back(started, found.plan), True
+    back = _hide_secrets(back, secrets)
     link = _read_link(started, board)
     written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
                    vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
@@ -55,6 +56,11 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
         lines += _render_after(found, written) if code == OK and not back.exit else []
         term.print_result(terminal, "\n".join(lines))
     return code
+
+
+def _hide_secrets(back: Readback, secrets: Tuple[str, ...]) -> Readback:
+    """What is quoted out of the launch log, in which the runner prints secrets: for the report and for the record."""
+    return back._replace(fatal=tuple(redact(line, secrets) for line in back.fatal), verdict=redact(back.verdict, secrets))
 
 
 def _pick_code(mode: str, back: Readback, settled: bool) -> int:

@@ -59,7 +59,7 @@ def _choose(checkout: Checkout, candidates: Tuple[Config, ...], kind: str, termi
         if line is None or not line.strip():
             break
         word = line.strip()
-        if word.isdigit() and 1 <= int(word) <= len(candidates):
+        if word in [str(number) for number in range(1, len(candidates) + 1)]:
             config, _ = orient.find_config(checkout, candidates[int(word) - 1].path, kind)
             if config:
                 return config
@@ -90,7 +90,10 @@ def _is_inside(root: str) -> bool:
 def name_program() -> str:
     """How this rlrun can be started again, as words for a shell: for lines that an operator pastes."""
     started = sys.argv[0] if sys.argv else ""
-    path = os.path.abspath(started)
+    try:
+        path = os.path.abspath(started)
+    except OSError:  # the working directory is gone, and so the shell's; from there the path is right as it was typed
+        path = started
     if not started or not os.path.isfile(path) or started.endswith("__main__.py"):
         return "rlrun"
     return quote_words([path]) if os.access(path, os.X_OK) else quote_words(["python3", path])

@@ -6,14 +6,15 @@ import os
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ..errors import BLOCKED, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
+from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
 from ..steps import confirm, estimate, guard, judge_config, launch, lock, record, survey
 from ..steps.board import pick_served
+from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age
 from ..text.shell import escape_controls
-from ..values import Choices, LiveRun, Verdict
+from ..values import Choices, Launch, LiveRun, Verdict
 from . import check, launched
 from . import options as shared
 
@@ -58,9 +59,12 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         from ..steps import board_link  # noqa: F401
     if found.verdict.blocking:
         return _refuse_verdict(found, terminal, secrets)
-    if not (choices.confirm and (terminal.is_quiet or terminal.is_json)):
-        term.print_note(terminal, "\n".join(check.render(found, terminal, secrets, "run") + [""] + _look(found)))
-    answers = _confirm(found, where, choices, terminal)
+    plan = "\n".join(check.render(found, terminal, secrets, "run") + [""] + _look(found))
+    if not choices.confirm:
+        term.tell(terminal, plan)  # what the yes is given to is shown, also with -q
+    elif not terminal.is_json:
+        term.print_note(terminal, plan)
+    answers = _confirm(found, where, choices, secrets, terminal)
     return _launch(found, choices, answers, environ, secrets, terminal)
 
 
@@ -68,7 +72,6 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     """Step 1, with the seed's words, before anything slow."""
     if not runs:
         return
-    from ..steps.judge_machine import describe_process, describe_stop
     lines = ["A run is already in flight; refusing to start another:"]
     lines += ["  %s   %s" % ("pids:" if number == 0 else "     ", describe_process(one.top)) for number, one in enumerate(runs)]
     log = guard.find_newest_log([one.root for one in runs if one.root] + [root])
@@ -122,7 +125,6 @@ def _look(found: survey.Survey) -> List[str]:
 
 
 def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
-    from ..steps.judge_machine import describe_process
     sweep = found.sweep
     if not sweep.processes and not sweep.paths:
         return [("sweep", "nothing here to kill or delete now; the rule: %s" % found.plan.sweep.words)]
@@ -135,11 +137,12 @@ def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
     return [("sweep", "\n".join(lines))]
 
 
-def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, terminal: term.Terminal) -> _Answers:
+def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...],
+             terminal: term.Terminal) -> _Answers:
     plan = found.plan
     questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
     if choices.confirm:
-        _check_confirmed(found, choices)
+        _check_confirmed(found, choices, secrets)
     line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices,
                                          shared.name_config(where, plan), shared.name_program())
     if not terminal.is_interactive:
@@ -151,6 +154,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, termin
         if questions:
             raise confirm.refuse_unanswered(questions, line)
     given = {"board": choices.board, "old-log": choices.old_log}
+    term.forget_typed()  # an answer that was typed before the plan was shown is none
     for question in questions:
         given[question.name] = _ask_choice(question, terminal)
     if not choices.confirm:
@@ -160,10 +164,10 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, termin
     return _Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
 
 
-def _check_confirmed(found: survey.Survey, choices: Choices) -> None:
+def _check_confirmed(found: survey.Survey, choices: Choices, secrets: Tuple[str, ...]) -> None:
     if found.fingerprint.digest != choices.confirm:
         earlier = record.find_launched(found.plan.root, choices.confirm)
-        raise confirm.refuse_other_plan(choices.confirm, found.plan, found.fingerprint, earlier, _list_recent(found))
+        raise confirm.refuse_other_plan(choices.confirm, found.plan, found.fingerprint, earlier, _list_recent(found), secrets)
     _refuse_again(found, choices)
 
 
@@ -186,7 +190,7 @@ def _list_recent(found: survey.Survey) -> Tuple[str, ...]:
 
 
 def _ask_choice(question: confirm.Question, terminal: term.Terminal) -> str:
-    term.print_error(terminal, "\n" + "\n".join(escape_controls(line) for line in question.text))
+    term.tell(terminal, "\n" + "\n".join(escape_controls(line) for line in question.text))
     for _ in range(3):
         answer = confirm.read_choice(question, term.ask(terminal, "Which one? "))
         if answer == confirm.STOP:
@@ -199,7 +203,7 @@ def _ask_choice(question: confirm.Question, terminal: term.Terminal) -> str:
 def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
     earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
     if earlier:
-        term.print_error(terminal, "\nThis very plan was launched before: %s" % earlier.get("id"))
+        term.tell(terminal, "\nThis very plan was launched before: %s" % earlier.get("id"))
     for is_second in (False, True):
         answer = confirm.read_yes(term.ask(terminal, "\nLaunch with this configuration? [y/N] "), is_second)
         if answer:
@@ -225,16 +229,7 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
     plan = found.plan
     held = lock.acquire(_LOCK_SECONDS)
     try:
-        verdict, machine, changed = survey.look_again(found, environ)
-        if machine.runs:
-            _refuse_live_runs(plan.root, machine.runs, terminal)
-        _refuse_again(found, choices)
-        if verdict.blocking:
-            raise _refuse_second_look(verdict)
-        if changed:
-            raise OperatorError("the plan changed while it was being confirmed: %s; nothing was launched" % ", ".join(changed),
-                                "Check it again.", NOT_CONFIRMED, "digest")
-        _refuse_race(found, answers)
+        _look_again(found, choices, answers, environ, terminal)
         is_private = plan.prints_secrets or bool(judge_config.find_shown_secrets(plan.environment))
         paths = record.create(plan, time.time(), is_private)
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
@@ -242,12 +237,44 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
             "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
+            _look_again(found, choices, answers, environ, terminal)  # a copy may have taken a while
         started = launch.launch(plan, paths, held, environ, written, _order_link(found, answers, paths))
     except KeyboardInterrupt:
         raise OperatorError("interrupted; nothing was launched", "", INTERRUPTED, "interrupted")
     finally:
         lock.release(held)
-    return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal)
+    try:
+        return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal)
+    except Exception as failure:  # whatever it is, the run lives, and must not be denied
+        raise _admit_launch(failure, started)
+
+
+def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str],
+                terminal: term.Terminal) -> None:
+    """The second look, under the lock: whatever is not as it was shown ends it."""
+    again = survey.look_again(found, environ)
+    if again.machine.runs:
+        _refuse_live_runs(found.plan.root, again.machine.runs, terminal)
+    _refuse_again(found, choices)
+    if again.verdict.blocking:
+        raise _refuse_second_look(again.verdict)
+    if again.changed:
+        raise OperatorError("the plan changed while it was being confirmed: %s; nothing was launched" % ", ".join(again.changed),
+                            "Check it again.", NOT_CONFIRMED, "digest")
+    shown = {(one.process.pid, one.process.start_ticks) for one in found.sweep.processes}
+    new = [one.process for one in again.sweep.processes if (one.process.pid, one.process.start_ticks) not in shown]
+    if new and not choices.confirm:
+        raise OperatorError("the launch would kill what was not there when you were asked: %s; nothing was launched"
+                            % "; ".join(describe_process(one) for one in new), "Run this again.", NOT_CONFIRMED, "sweep:own")
+    _refuse_race(found, answers)
+
+
+def _admit_launch(failure: Exception, started: Launch) -> OperatorError:
+    error = OperatorError("launched (pid %d), but the report failed: %s: %s" % (started.runner.pid, type(failure).__name__, failure),
+                          "The run lives; `rlrun runs` shows it. Please report this.", BUG, "bug")
+    error.shape = {"launched": True, "record": started.record, "launch_log": started.launch_log,
+                   "runner": {"pid": started.runner.pid, "pgid": started.pgid}, "stop": launched.stop_line(started)}
+    return error
 
 
 def _refuse_second_look(verdict: Verdict) -> OperatorError:

@@ -53,35 +53,38 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     data = row.data
     if terminal.is_json:
         shape = shapes.shape_row(row)
-        shape.update(schema=1, command="runs", ended=data.get("exit"), link=data.get("link_result"), argv=data.get("argv"),
-                     launch_command=data.get("launch_command"), trainer=data.get("trainer"), mode=data.get("mode"),
-                     config_sha256=data.get("config_sha256"), warnings=data.get("verdict_warnings"))
+        shape.update(schema=1, command="runs", ended=data["exit"], link=data["link_result"], argv=data["argv"],
+                     launch_command=data["launch_command"] or None, trainer=data["trainer"], mode=data["mode"] or None,
+                     config_sha256=data["config_sha256"] or None, warnings=data["verdict_warnings"])
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
         return OK
-    ended = data.get("exit") or {}
-    runner = data.get("runner") or data.get("keeper") or {}
-    pairs = [("state", row.state), ("launched", "%s UTC by %s on %s (%s)" % (data.get("time"), row.user, data.get("host"),
-                                                                           format_age(row.age_seconds))),
+    ended = data["exit"]
+    runner = data["runner"] or data["keeper"] or {"pid": 0, "pgid": None}
+    pid, group = runner["pid"], runner["pgid"] or runner["pid"]
+    launched = "%s UTC by %s on %s (%s)" % (data["time"] or "unknown", row.user or "unknown", data["host"] or "unknown",
+                                            format_age(row.age_seconds))
+    pairs = [("state", row.state), ("launched", launched),
              ("kind / config", "%s · %s" % (row.kind, row.config)), ("name", row.experiment or "not told"),
-             ("plan", str(data.get("digest"))),
-             ("runner", "pid %s, group %s" % (runner.get("pid"), runner.get("pgid") or runner.get("pid"))),
-             ("launch log", str(data.get("launch_log"))), ("train log", str(data.get("train_log") or "not told")),
+             ("plan", data["digest"] or "unknown"),
+             ("runner", "pid %d, group %d" % (pid, group) if pid else "none that is known"),
+             ("launch log", data["launch_log"] or "unknown"), ("train log", data["train_log"] or "not told"),
              ("record", row.record)]
     if ended:
-        pairs.append(("lasted", format_elapsed(ended["duration_seconds"])))
-        pairs.append(("peak memory", "%d MiB (the largest process that was waited for)" % (int(ended["max_rss_kib"]) >> 10)))
-    link = data.get("link_result")
+        lasted, peak = ended["duration_seconds"], ended["max_rss_kib"]
+        pairs.append(("lasted", "unknown" if lasted is None else format_elapsed(lasted)))
+        pairs.append(("peak memory", "unknown" if peak is None else "%d MiB (the largest process that was waited for)"
+                      % (peak >> 10)))
+    link = data["link_result"]
     if link:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))
     if row.state == "running":
-        pairs.append(("stop", "kill -INT -- -%s" % (runner.get("pgid") or runner.get("pid"))))
+        pairs.append(("stop", "kill -INT -- -%d" % group))
     lines = [row.id] + report.render_pairs(pairs)
     for name in ("command.txt", "git.txt"):
         try:
-            with open(os.path.join(row.record, name), "rb") as file:
-                lines += ["", name] + ["  " + escape_controls(line) for line in
-                                       file.read(1 << 16).decode("utf-8", "replace").rstrip().split("\n")]
+            text = record.read_file(os.path.join(row.record, name), 1 << 16).decode("utf-8", "replace")
         except OSError:
             continue
+        lines += ["", name] + ["  " + escape_controls(line) for line in text.rstrip().split("\n")]
     term.print_result(terminal, "\n".join(lines))
     return OK

@@ -93,11 +93,6 @@ def is_loopback(address: str) -> bool:
     return parsed.is_loopback if parsed else address in ("localhost", "ip6-localhost", "localhost.localdomain")
 
 
-def format_host_port(host: str, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets: `[fd00::5]:6379`."""
-    return "[%s]:%d" % (host, port) if ":" in host and not host.startswith("[") else "%s:%d" % (host, port)
-
-
 def read_short_host_name() -> str:
     """This host's name up to the first dot, as `hostname -s` prints it, without asking a name server."""
     return socket.gethostname().partition(".")[0]

@@ -38,11 +38,6 @@ class GitHandle(NamedTuple):
     diff: child.Running
 
 
-def read_git(root: str, timeout_seconds: float = 10) -> Git:
-    """The revision of the checkout at `root`: `start_git` and `finish_git` in one."""
-    return finish_git(start_git(root), timeout_seconds)
-
-
 def start_git(root: str) -> GitHandle:
     """Starts the two git processes that read the revision of `root`, and waits for neither."""
     place = os.path.realpath(root)

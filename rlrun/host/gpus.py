@@ -74,11 +74,6 @@ def cancel_query(query: GpuQuery) -> None:
             child.finish(running, 0.0)
 
 
-def read_gpus(timeout_seconds: float = 20.0) -> GpuReading:
-    """Asks nvidia-smi and waits for the answer: `start_query` and `finish_query` in one."""
-    return finish_query(start_query(), timeout_seconds)
-
-
 def parse_gpus(text: str, is_plain: bool = False) -> Tuple[Tuple[Gpu, ...], Tuple[str, ...]]:
     """The GPUs in the output of the GPU query, and the lines that tell of a lost one; indices are as printed.
 

@@ -52,7 +52,7 @@ def _list_upwards(mount: str, path: str) -> Iterator[Tuple[str, str]]:
 
 def _read_limit_bytes(path: str) -> Optional[int]:
     text = _read_text(path).strip()
-    if not text.isdigit() or int(text) >= _NO_LIMIT_BYTES:  # "max", or no such file
+    if not text.isdecimal() or int(text) >= _NO_LIMIT_BYTES:  # "max", or no such file
         return None
     return int(text)
 
@@ -61,7 +61,7 @@ def _read_total_bytes(proc_root: str) -> Optional[int]:
     for line in _read_text(os.path.join(proc_root, "meminfo")).splitlines():
         # MemTotal:       49367304 kB
         words = line.split()
-        if len(words) >= 2 and words[0] == "MemTotal:" and words[1].isdigit():
+        if len(words) >= 2 and words[0] == "MemTotal:" and words[1].isdecimal():
             return int(words[1]) * 1024
     return None
 

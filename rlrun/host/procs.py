@@ -82,16 +82,6 @@ def read_cwd(pid: int, root: str = "/proc") -> Optional[str]:
     return _read_link("%s/%d/cwd" % (root, pid))
 
 
-def read_exe(pid: int, root: str = "/proc") -> Optional[str]:
-    """The program file, with the kernel's " (deleted)" behind it where that applies; None where it is hidden."""
-    return _read_link("%s/%d/exe" % (root, pid))
-
-
-def read_cgroup(pid: int, root: str = "/proc") -> str:
-    """The text of /proc/PID/cgroup, one `hierarchy:controllers:path` a line; empty where it can't be read."""
-    return _read_text("%s/%d/cgroup" % (root, pid))
-
-
 def ignores_interrupt(pid: int, root: str = "/proc") -> bool:
     """Does the process ignore SIGINT? One that a script started with `&` does, and so does all that it starts."""
     for line in _read_text("%s/%d/status" % (root, pid)).splitlines():
@@ -171,7 +161,7 @@ def is_table_partial(root: str = "/proc") -> bool:
     if options.get("hidepid", "0") in ("0", "off"):
         return False
     exempt = options.get("gid", "0")  # not told in mountinfo where it is 0
-    is_exempt = exempt.isdigit() and int(exempt) in {os.getegid(), *os.getgroups()}
+    is_exempt = exempt.isdecimal() and int(exempt) in {os.getegid(), *os.getgroups()}
     return not is_exempt or options["hidepid"] in ("4", "ptraceable")
 
 

@@ -1,15 +1,18 @@
 """What an interpreter would import, asked of that interpreter itself. Imports no module of the run, compiles nothing.
 
 One process answers for all names. It is started with -B: a sitecustomize on the runner's PYTHONPATH would otherwise
-leave a __pycache__ in the checkout.
+leave a __pycache__ in the checkout. The names are in its environment, not in its command line: there are runners that
+kill by such a name in anybody's command line.
 """
 import json
+import os
 import re
 from typing import Dict, Optional, Sequence
 
 from .. import child
 
 _MARK = b"@@rlrun-modules@@ "
+_VARIABLE = "RLRUN_MODULES"
 # For Python 3.6 and later. The working directory is off the path until json is imported: a json.py may lie there (E5).
 _PROGRAM = """
 import sys
@@ -18,7 +21,7 @@ sys.path[:] = kept[1:] if kept[:1] == [""] else kept
 import importlib.util, json, os
 sys.path[:] = kept
 found = {}
-for name in sys.argv[1:]:
+for name in os.environ.pop("%s", "").split():
     try:
         spec = importlib.util.find_spec(name.partition(".")[0])
         places = list(spec.submodule_search_locations or ()) if spec else []
@@ -28,7 +31,7 @@ for name in sys.argv[1:]:
         found[name] = ""
 sys.stdout.flush()
 os.write(1, ("\\n%s" + json.dumps(found) + "\\n").encode("ascii"))
-""" % _MARK.decode()
+""" % (_VARIABLE, _MARK.decode())
 # Python 3.13.0rc2+
 _VERSION = re.compile(br"^Python (\d+\.\d+\S*)", re.MULTILINE)
 
@@ -46,7 +49,8 @@ def find_modules(python: str, names: Sequence[str], cwd: Optional[str] = None, e
 def start_finding(python: str, names: Sequence[str], cwd: Optional[str] = None,
                   env: Optional[Dict[str, str]] = None) -> child.Running:
     """Asks as `find_modules` does and does not wait: an interpreter's own start takes longer than the answer."""
-    return child.start([python, "-B", "-c", _PROGRAM] + list(names), cwd=cwd, env=env)
+    environ = dict(os.environ if env is None else env, **{_VARIABLE: " ".join(names)})
+    return child.start([python, "-B", "-c", _PROGRAM], cwd=cwd, env=environ)
 
 
 def finish_finding(running: child.Running, names: Sequence[str],

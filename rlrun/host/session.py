@@ -205,7 +205,7 @@ def _explain_slurm(cgroups: Tuple[str, ...], environment: Dict[str, str]) -> str
     jobs = [match.group(1) for match in map(_SLURM_JOB.search, cgroups) if match]
     job = jobs[0] if jobs else environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID") or ""
     is_inside = bool(jobs) or any("/slurm/" in path for path in cgroups)
-    if not job.isdigit():
+    if not job.isdecimal():
         return "this shell is in a Slurm job; when it ends, Slurm ends the run with it" if is_inside else ""
     outcome = child.run(["squeue", "-h", "-j", job, "-o", "%L"], _SQUEUE_SECONDS, env=environment)
     left = outcome.output.decode("utf-8", "replace").strip() if (outcome.how, outcome.code) == ("ended", 0) else ""
@@ -264,7 +264,7 @@ def _is_ancestor_first(proc_root: str) -> bool:
 def _find_user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:
+    except (KeyError, OverflowError):  # a number that is no uid, out of a path
         return str(uid)
 
 

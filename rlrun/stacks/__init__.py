@@ -13,8 +13,9 @@ nothing here prints, asks, or starts a process.
                                             tells of two
     has_structure_check(kind)               whether the runner can check a config's structure alone
     plan_dry_run(request, environ, structure_only)
-                                            (argv, environment) of the runner's own check; OperatorError (exit 5)
-                                            where the checkout has none
+                                            (argv, environment, scratch) of the runner's own check; `scratch`: texts of
+                                            files that it needs, by the variable that is to name each; OperatorError
+                                            (exit 5) where the checkout has none
     read_dry_run(request, outcome, environ, now_stamp)
                                             (Plan, Preflight) out of what it printed; now_stamp: the days of now,
                                             `YYYYmmdd YYYYmmdd`, by which a date in a name is told
@@ -31,7 +32,7 @@ nothing here prints, asks, or starts a process.
     read_step_seconds(text)                 [seconds] that each step took, out of a log's text
 """
 import importlib
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 # A third training system is one line here.
 STACKS: Dict[str, str] = {"lego": "rlrun.stacks.lego"}
@@ -43,11 +44,6 @@ RECOGNISED: Dict[str, str] = {"lego": "rlrun.stacks.lego", "prime": "rlrun.stack
 def load_stack(name: str) -> Any:
     """The module of one stack. `name` is a key of the tables above."""
     return importlib.import_module(RECOGNISED[name])
-
-
-def load_stacks() -> List[Any]:
-    """The modules of all stacks that can launch, in the table's order."""
-    return [importlib.import_module(path) for path in STACKS.values()]
 
 
 def load_recognisers() -> Dict[str, Any]:

@@ -32,8 +32,6 @@ def read_run(argv: Sequence[str]) -> Run:
         return _read_shell(argv)
     if _PYTHON.match(name):
         return _read_python(argv)
-    if len(argv) > 1 and name == "env":
-        return NOTHING  # env replaces itself at once: the interpreter is what will be seen
     return NOTHING
 
 

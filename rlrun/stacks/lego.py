@@ -6,11 +6,11 @@ lego_output.py, what a config's text says in lego_sources.py, what lives on the 
 import os
 import re
 import shlex
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..values import Check, Config, Outcome, Plan, Port, Preflight, Request, Topology
-from . import lego_live, lego_output, lego_sources
+from . import lego_live, lego_sources
 from .lego_live import classify, find_root, is_board_name, is_rehearsal, read_boards  # noqa: F401  (the agreement)
 from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  (the agreement)
 
@@ -88,9 +88,20 @@ def has_structure_check(kind: str) -> bool:
     return kind == "train"
 
 
-def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool) -> Tuple[Tuple[str, ...], Dict[str, str]]:
-    """The runner's own check, (argv, environment). Older runners know only the variable DRY_RUN, newer ones reset it
-    and know only the flag: which one this is, its text tells. One that knows neither would launch, so it is not run."""
+# A runner turns --dry-run into a variable, sources the config, and then asks the variable: a config that sets it would
+# make a check launch. Before each command of the runner, and of all that it sources, this sets it again; a config that
+# makes it read-only ends the check. The operator's own BASH_ENV comes first and is what the runner sees.
+_GUARD = """%s
+set -o functrace
+trap 'DRY_RUN=1; [ "$DRY_RUN" = 1 ] || kill -9 $$' DEBUG
+"""
+
+
+def plan_dry_run(request: Request, environ: Dict[str, str],
+                 structure_only: bool) -> Tuple[Tuple[str, ...], Dict[str, str], Dict[str, str]]:
+    """The runner's own check, (argv, environment, scratch files). Older runners know only the variable DRY_RUN, newer ones
+    reset it and know only the flag: which one this is, its text tells. One that knows neither would launch, so it is not
+    run."""
     kind = request.config.kind
     runner = os.path.join(request.checkout.root, _runner(kind))
     try:
@@ -100,13 +111,16 @@ def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool
                             "Is the checkout whole? `git -C %s status` tells." % shlex.quote(request.checkout.root),
                             MACHINE, "runner")
     flag = "--structure-only" if structure_only else "--dry-run"
+    own = environ.get("BASH_ENV", "")
+    scratch = {"BASH_ENV": _GUARD % ("BASH_ENV=%s; [ ! -r \"$BASH_ENV\" ] || . \"$BASH_ENV\"" % shlex.quote(own) if own
+                                     else "unset BASH_ENV")}
     env = {name: value for name, value in environ.items() if name not in _SWITCHES}
     if flag in text and "--dry-run" in text:
         # Also for the structure: without --dry-run that makes the log's folder.
         flags = ("--dry-run", flag) if structure_only else (flag,)
-        return ("bash", _runner(kind)) + flags + (_config_word(request),), dict(env, DRY_RUN="1")
+        return ("bash", _runner(kind)) + flags + (_config_word(request),), dict(env, DRY_RUN="1"), scratch
     if not structure_only and "DRY_RUN:-" in text:
-        return ("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1")
+        return ("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1"), scratch
     raise OperatorError("%s knows no %s, so nothing can be checked without launching" % (runner, flag),
                         "Update the checkout; rlrun never launches what it could not check.", MACHINE, "runner")
 
@@ -148,6 +162,8 @@ def _make_plan(request: Request, output: Output, environ: Dict[str, str], now_st
         env, root, [name for name, text in environ.items() if text])
     experiment = output.summary.get("experiment") or value("EXP_NAME")
     project = output.summary.get("project") or value("PROJECT_NAME")
+    def inside(path: str) -> str:
+        return os.path.normpath(os.path.join(root, path)) if path else ""  # the runner works in the checkout
     train_log = (output.summary.get("train log") or output.summary.get("eval log") or output.summary.get("infer log")
                  or value("TRAIN_LOG", "EVAL_LOG", "INFER_LOG"))
     vllm_log = output.summary.get("vLLM log") or value("VLLM_LOG")
@@ -160,25 +176,25 @@ def _make_plan(request: Request, output: Output, environ: Dict[str, str], now_st
         checkpoints = os.path.join("checkpoints", project, experiment)  # the trainer's own default
     topology = _read_topology(kind, value)
     python = output.heads.get("python", "").rpartition(" (")[0] or value("PYTHON_BIN")
-    gpus = value("NGPUS_PER_NODE") if kind == "train" else value("GEN_TP")
+    gpus = _count_gpus(kind, output, value)
     return Plan(
         stack="lego", kind=kind, root=root, config=request.config.path, config_shown=request.config.shown,
         sources=sources.files, unread_sources=sources.unread, overrides=(), project=project, experiment=experiment,
         name_is_volatile=_is_volatile(experiment, sources, environ, now_stamp, request.config.path),
         block=output.block or output.summary_text, second_look=_pick_second_look(kind, output, value),
-        train_log=train_log, vllm_log=vllm_log, trials=trials,
+        train_log=inside(train_log), vllm_log=inside(vllm_log), trials=inside(trials),
         checkpoints=os.path.join(root, checkpoints) if checkpoints else "",
         resume_mode=(_find_word(words, "trainer.resume_mode") or value("RESUME_MODE") or "auto") if kind == "train" else "",
         python=python, argv=("bash", _runner(kind), _config_word(request)), drop_env=_SWITCHES,
         launch_command=command, environment=env, set_names=sources.set_names, volatile_names=sources.changing,
-        topology=topology, gpu_count=int(gpus) if gpus.isdigit() else None, takes_whole_box=True,
+        topology=topology, gpu_count=gpus, takes_whole_box=True,
         ports=_pick_ports(kind, output, value, topology),
         modules=("veomni",) if kind == "train" and value("MODEL_ENGINE", "ENGINE").lower() == "veomni" else (),
         soft_modules={"train": ("verl", "ray", "vllm", "wandb"), "eval": ("harbor", "vllm"), "infer": ("vllm",)}[kind],
         venv=value("VENV_PATH"), ray_dir=(value("RAY_TMPDIR") or "/tmp/ray") if kind == "train" else "",
-        shm_bytes=int(value("RAY_OBJECT_STORE_MEMORY")) if kind == "train" and value("RAY_OBJECT_STORE_MEMORY").isdigit()
+        shm_bytes=int(value("RAY_OBJECT_STORE_MEMORY")) if kind == "train" and value("RAY_OBJECT_STORE_MEMORY").isdecimal()
         else 1 << 30,
-        sweep=lego_live.make_sweep_rule(kind, vllm_log),
+        sweep=lego_live.make_sweep_rule(kind, inside(vllm_log)),
         write_dirs=_pick_write_dirs(kind, root, train_log, trials, checkpoints, value), prints_secrets=kind != "train",
         gates=_pick_gates(kind, value), stage=_STAGES[kind])
 
@@ -223,14 +239,29 @@ def _is_volatile(experiment: str, sources: lego_sources.Sources, environ: Dict[s
         return True
 
 
+def _count_gpus(kind: str, output: Output, value: Value) -> Optional[int]:
+    """GPUs of this node: what Ray is given, or what vLLM spreads over (tensor times data parallel)."""
+    word = value("NGPUS_PER_NODE") if kind == "train" else value("GEN_TP")
+    if not word.isdecimal():
+        return None
+    copies = [1]
+    words = _split(output.commands.get("vLLM", ""))
+    for place, one in enumerate(words):
+        name, _, text = one.partition("=")
+        if name in ("--data-parallel-size", "-dp") and kind != "train":
+            text = text or (words[place + 1] if place + 1 < len(words) else "")
+            copies.append(int(text) if text.isdecimal() else 1)
+    return int(word) * copies[-1]
+
+
 def _read_topology(kind: str, value: Value) -> Topology:
     nodes = value("NNODES") if kind == "train" else value("VLLM_NNODES") if kind == "infer" else "1"
-    count = int(nodes) if nodes.isdigit() and int(nodes) > 0 else 1
+    count = int(nodes) if nodes.isdecimal() and int(nodes) > 0 else 1
     if kind == "infer":
         return Topology(count, value("VLLM_HEAD_HOST") if count > 1 else "", "VLLM_HEAD_HOST", 0,
                         "Rank 0 serves the API; the others run headless shards of it.")
     port = value("RAY_PORT")
-    return Topology(count, value("MASTER_ADDR"), "MASTER_ADDR", int(port) if port.isdigit() else 0,
+    return Topology(count, value("MASTER_ADDR") if kind == "train" else "", "MASTER_ADDR", int(port) if port.isdecimal() else 0,
                     "The head node waits for all %d nodes to join before training starts; a worker that\n"
                     "never came up shows as the head spinning in its ray status poll." % count)
 
@@ -242,7 +273,7 @@ def _pick_ports(kind: str, output: Output, value: Value, topology: Topology) -> 
         wanted = [("VLLM_PORT", "vllm")]
         if topology.nodes > 1:
             wanted += [("VLLM_MASTER_PORT", "vllm master"), ("VLLM_DP_RPC_PORT", "vllm data-parallel RPC")]
-    ports = [Port(int(value(name)), purpose) for name, purpose in wanted if value(name).isdigit()]
+    ports = [Port(int(value(name)), purpose) for name, purpose in wanted if value(name).isdecimal()]
     match = _BIND.search(output.summary.get("vLLM serve", ""))
     if match and kind != "train" and int(match.group(1)) not in [port.number for port in ports]:
         ports.append(Port(int(match.group(1)), "vllm"))
@@ -306,7 +337,7 @@ def judge_config(plan: Plan) -> List[Check]:
     checks = []
     size, model = plan.environment.get("GEN_TP", ""), plan.environment.get("MODEL_PATH", "")
     heads = _read_kv_heads(model)
-    if size.isdigit() and int(size) > 0 and heads and heads % int(size) and int(size) % heads:
+    if size.isdecimal() and int(size) > 0 and heads and heads % int(size) and int(size) % heads:
         checks.append(Check("live", "tp:kv-heads", "advisory",
                             "GEN_TP=%s and %d key-value heads in %s/config.json: neither divides the other"
                             % (size, heads, model), "Set GEN_TP to a divisor of %d." % heads))

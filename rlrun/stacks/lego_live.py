@@ -2,7 +2,7 @@
 import glob
 import os
 import re
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Tuple
 
 from ..host import procs
 from ..values import Board, Process, Role, SweepRule
@@ -22,6 +22,10 @@ _WORKER_TITLE = re.compile(r"^(?:VLLM::|EngineCore|ray::(?!IDLE))")
 # The kernel's short name, cut to 15 bytes
 _WORKER_SHORT = re.compile(r"^(?:VLLM::|EngineCore|ray::)")
 _CLUSTER_PROGRAMS = ("raylet", "gcs_server")
+# 8090
+_PORT = re.compile(r"[0-9]{1,5}\Z")
+# The file by which a checkout is known.
+_MARK = os.path.join("scripts", "lib", "preflight.sh")
 _HARBOR_SCRIPT = "eval_swerebench_filtered.py"
 
 # lib/ray.sh, cleanup_ray_and_shm: pgrep -f of these, then kill -9, sparing the script and its direct parent; and
@@ -48,7 +52,7 @@ def classify(process: Process, read_cwd: ReadCwd) -> Optional[Role]:
     """The Role of a live process, or None. By what its interpreter runs or by the title that it gave itself."""
     run = read_run(process.argv)
     if run.language == "shell":
-        kind = _read_runner_kind(run.script, process.pid, read_cwd)
+        kind, _ = _find_runner(run.script, process.pid, read_cwd)
         return Role("lego", "runner", kind) if kind else None
     if run.language == "python":
         if run.module in _TRAINER_MODULES or _is_trainer_script(run.script, process.pid, read_cwd):
@@ -76,18 +80,37 @@ def _is_trainer_script(script: str, pid: int, read_cwd: ReadCwd) -> bool:
     return script.endswith(_TRAINER_SCRIPTS) or _resolve(script, pid, read_cwd).endswith(_TRAINER_SCRIPTS)
 
 
-def _read_runner_kind(script: str, pid: int, read_cwd: ReadCwd) -> str:
-    """The kind of run whose runner this script is, "" where it is none. A part of a path, and a link, are followed."""
-    match = _RUNNER.search(script)
-    if match:
-        return match.group(1)
+def _find_runner(script: str, pid: int, read_cwd: ReadCwd) -> Tuple[str, str]:
+    """(kind, the runner's whole path), two empty words where this is none. A part of a path, and a link, are followed."""
     path = _resolve(script, pid, read_cwd)
+    if not os.path.isabs(path):
+        # Another user's, whose working directory is hidden: only the words can be judged, and our own must not stand in.
+        match = _RUNNER.search(path) or _RUNNER_PART.match(path)
+        return (match.group(1), "") if match else ("", "")
     match = _RUNNER.search(path)
     if not match and (os.path.basename(path) in _RUNNER_NAMES or os.path.islink(path)):
-        match = _RUNNER.search(os.path.realpath(path))
-    if not match and not os.path.isabs(path):  # another user's, whose working directory is hidden from us
-        match = _RUNNER_PART.match(path)
-    return match.group(1) if match else ""
+        path = os.path.realpath(path)
+        match = _RUNNER.search(path)
+    return (match.group(1), path) if match and not _is_another_project(path) else ("", "")
+
+
+def _is_another_project(runner: str) -> bool:
+    """Is this script's folder to be seen, and not part of a checkout? A path that can't be read (it is gone, or in another
+    container) is believed by its looks."""
+    if not os.path.exists(runner):
+        return False
+    try:
+        os.stat(os.path.join(_find_top(runner), _MARK))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _find_top(runner: str) -> str:
+    """The checkout of `<checkout>/scripts/<kind>/<kind>.sh`."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(runner)))
 
 
 def _resolve(script: str, pid: int, read_cwd: ReadCwd) -> str:
@@ -100,12 +123,10 @@ def _resolve(script: str, pid: int, read_cwd: ReadCwd) -> str:
 def find_root(process: Process, read_cwd: ReadCwd) -> str:
     """The checkout that a runner works in, "" where it can't be told."""
     script = read_run(process.argv).script
-    if not script or not _read_runner_kind(script, process.pid, read_cwd):
+    kind, path = _find_runner(script, process.pid, read_cwd) if script else ("", "")
+    if not kind:
         return read_cwd(process.pid) or ""
-    path = _resolve(script, process.pid, read_cwd)
-    if not _RUNNER.search(path):
-        path = os.path.realpath(path)
-    return os.path.dirname(os.path.dirname(os.path.dirname(path))) if os.path.isabs(path) else ""
+    return _find_top(path) if path else ""
 
 
 def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:
@@ -138,17 +159,18 @@ def read_boards(processes: Dict[int, Process], read_cwd: ReadCwd) -> List[Board]
         run = read_run(process.argv)
         if run.language != "python" or os.path.basename(run.script) != "server.py":
             continue
-        cwd = read_cwd(process.pid) or ""
+        cwd = read_cwd(process.pid) or ""  # hidden: then what is relative to it is unknown, for ours is another
         script = os.path.join(cwd, run.script)
         options = _read_options(list(run.arguments))
         if os.path.basename(os.path.dirname(script)) != "webui" and "--log-dir" not in options:
             continue
-        served = [os.path.realpath(os.path.join(cwd, folder))
+        served = [os.path.join(cwd, folder)
                   for name in ("--log-dir", "--extra-log-dir") for folder in options.get(name, ()) if folder]
         if not options.get("--log-dir"):  # its own default
-            served.append(os.path.realpath(os.path.join(os.path.dirname(script), "..", "logs")))
-        port = options.get("--port", ["8080"])[-1]
-        boards.append(Board(process.pid, int(port) if port.isdigit() else None, tuple(served), process.uid))
+            served.append(os.path.join(os.path.dirname(script), "..", "logs"))
+        port = (options.get("--port") or ["8080"])[-1]
+        boards.append(Board(process.pid, int(port) if _PORT.match(port) else None,
+                            tuple(os.path.realpath(folder) for folder in served if os.path.isabs(folder)), process.uid))
     return sorted(boards)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
 from ..health import tail
 from ..stacks import load_stack
+from . import record
 
 _VERIFY_SECONDS = 300.0
 _HEAD_BYTES = 1 << 20
@@ -17,13 +18,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 class LinkOrder(NamedTuple):
-    """The link that was asked for."""
+    """The link that was asked for. `record`: the folder that is to tell of it as soon as it is there, "" for none."""
 
     stack: str
     served: str
     port: Optional[int]
     launch_log: str
     root: str
+    record: str = ""
 
 
 def make_link(order: LinkOrder, is_over: Callable[[], bool]) -> Dict[str, Any]:
@@ -43,7 +45,13 @@ def make_link(order: LinkOrder, is_over: Callable[[], bool]) -> Dict[str, Any]:
         path = _create_link(order, target)
     except OSError as error:
         return {"state": "failed", "target": target, "reason": "%s: %s" % (order.served, error.strerror), "by": "keeper"}
-    result = {"path": path, "target": target, "by": "keeper", "time_seconds": time.time()}
+    result = {"path": path, "target": target, "by": "keeper", "time_seconds": time.time(), "state": "unverified",
+              "reason": "not asked yet"}
+    if order.record:
+        try:
+            record.write_json(order.record, "link.json", result)  # the keeper may be killed while it asks
+        except OSError:
+            pass  # the keeper writes it again in the end, and waits for room
     result.update(_verify(order.port, os.path.splitext(os.path.basename(path))[0], is_over))
     return result
 
@@ -81,7 +89,7 @@ def _verify(port: Optional[int], name: str, is_over: Callable[[], bool]) -> Dict
             if name in list_board_runs(port, deadline - time.monotonic()):
                 return {"state": "verified", "reason": ""}
             reason = "the board does not list it"
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException) as error:
             reason = "the board on port %d: %s" % (port, error)
         if ended:
             break
@@ -90,7 +98,8 @@ def _verify(port: Optional[int], name: str, is_over: Callable[[], bool]) -> Dict
 
 
 def list_board_runs(port: int, timeout_seconds: float) -> Set[str]:
-    """The names that a board shows (GET /api/runs on this machine). OSError, ValueError where it gives no list."""
+    """The names that a board shows (GET /api/runs on this machine). Raises OSError, HTTPException or ValueError where it
+    gives no list."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=max(1.0, timeout_seconds))
     try:
         connection.request("GET", "/api/runs")
@@ -101,5 +110,7 @@ def list_board_runs(port: int, timeout_seconds: float) -> Set[str]:
         value = json.loads(body.decode("utf-8", "replace"))
     finally:
         connection.close()
-    rows = value if isinstance(value, list) else value.get("runs", []) if isinstance(value, dict) else []
+    rows = value.get("runs") if isinstance(value, dict) else value
+    if not isinstance(rows, list):
+        raise ValueError("answered with no list of runs")
     return {str(row[key]) for row in rows if isinstance(row, dict) for key in ("id", "name", "run_id") if key in row}

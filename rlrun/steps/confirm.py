@@ -99,23 +99,21 @@ def check_digest(word: str) -> str:
 
 
 def refuse_other_plan(confirmed: str, plan: Plan, print_: digest.Fingerprint, earlier: Optional[Dict[str, Any]],
-                      recent: Tuple[str, ...]) -> OperatorError:
-    """The plan is not the one that was confirmed: what is known of the difference, and how to go on."""
+                      recent: Tuple[str, ...], secrets: Tuple[str, ...]) -> OperatorError:
+    """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `secrets` are what
+    was taken out of the recorded parts."""
     if earlier:
-        changes = digest.describe_changes(earlier.get("parts", {}), _shorten(print_.parts))
-        what = "since that plan was launched (%s): %s" % (earlier.get("id"), "; ".join(changes[:8]) or "nothing that is kept")
+        changes = digest.describe_changes(earlier.get("parts") or {}, digest.shorten_parts(print_.parts, secrets))
+        what = "What changed, since that plan was launched (%s): %s" % (
+            earlier.get("id"), "; ".join(changes[:8]) or "nothing that is kept")
     elif recent:
-        what = "newest first: %s" % "; ".join(recent)
+        what = "What changed is not recorded (a check leaves nothing behind); its files that were written last: %s" \
+            % "; ".join(recent)
     else:
-        what = "none of its files is newer than a day; look at the environment, the overrides and the kind"
-    return OperatorError("the plan is %s now, not %s; nothing was launched. What changed, %s" % (print_.digest, confirmed, what),
+        what = "What changed is not recorded; none of its files is newer than a day: look at environment and revision"
+    return OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (print_.digest, confirmed, what),
                          "Look at it again (rlrun check %s) and confirm %s if it is right."
                          % (quote_words([plan.config_shown]), print_.digest), NOT_CONFIRMED, "digest")
-
-
-def _shorten(parts: Dict[str, str]) -> Dict[str, str]:
-    from .record import hash_text
-    return {name: text if len(text) < 400 else hash_text(text) for name, text in parts.items()}
 
 
 def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:

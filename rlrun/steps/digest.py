@@ -4,14 +4,16 @@ import json
 import os
 import re
 import shlex
+import stat
 from typing import Dict, List, NamedTuple, Tuple
 
+from ..text.redact import redact
 from ..text.secret_names import is_secret_name
 from ..values import Git, Plan
 
 # $'\303\274ber'
 _C_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.S)
-# A value shorter than this is not searched for inside of words: too many contain a 7.
+# A value shorter than this is taken out only where it is a whole value: too many words contain a 7.
 _MIN_SEARCHED = 4
 
 
@@ -23,15 +25,30 @@ class Fingerprint(NamedTuple):
 
 
 def hash_file(path: str) -> str:
-    """sha256 of a file's bytes, "unreadable" where they can't be had."""
+    """sha256 of a regular file's bytes, "absent" or "unreadable" where they can't be had."""
     digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe or a terminal would be waited for
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return "unreadable"
             for chunk in iter(lambda: file.read(1 << 16), b""):
                 digest.update(chunk)
+    except FileNotFoundError:
+        return "absent"
     except OSError:
         return "unreadable"
     return digest.hexdigest()
+
+
+def hash_text(text: str) -> str:
+    """A short name for a long text."""
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def shorten_parts(parts: Dict[str, str], secrets: Tuple[str, ...]) -> Dict[str, str]:
+    """A plan's parts as a record keeps them: without secrets, a long one by its hash."""
+    return {name: redact(text, secrets) if len(text) < 400 else hash_text(text) for name, text in parts.items()}
 
 
 def hash_sources(plan: Plan) -> Dict[str, str]:
@@ -98,6 +115,9 @@ def drop_volatile(text: str, volatile: List[Tuple[str, str]]) -> str:
     for value, stand_in in volatile:
         if len(value) >= _MIN_SEARCHED and not value.isdigit():
             text = text.replace(value, stand_in)
+        elif len(value) < _MIN_SEARCHED:  # a bare 4 may be anything: seed=77, and of one digit only SEED=4
+            before = "=" if len(value) > 1 else stand_in.strip("<>") + "="
+            text = re.sub(r"(?<=%s)%s(?![\w.-])" % (re.escape(before), re.escape(value)), stand_in, text)
         else:  # seed=12345
             text = re.sub(r"(?<![\w.-])%s(?![\w.-])" % re.escape(value), stand_in, text)
     return text

@@ -1,6 +1,7 @@
 """How long a step may take: a guess, and said to be one, from earlier logs of the same project or not at all."""
 import glob
 import os
+import stat
 from typing import List, Tuple
 
 from ..health import tail
@@ -15,8 +16,8 @@ _TAIL_BYTES = 1 << 18
 def find_project_logs(plan: Plan) -> Tuple[str, ...]:
     """Earlier training logs of this project, newest first: those of recorded launches, and those that lie where this
     run's would lie if it had another name."""
-    paths = {str(one["train_log"]) for one in record.list_records(plan.root)
-             if one.get("project") == plan.project and one.get("kind") == plan.kind and one.get("train_log")}
+    paths = {one["train_log"] for one in record.list_records(plan.root)
+             if one["project"] == plan.project and one["kind"] == plan.kind and one["train_log"]}
     if plan.project and plan.experiment and plan.experiment in plan.train_log and \
             "/%s/" % plan.project in plan.train_log.split(plan.experiment)[0] + "/":
         pattern = "*".join(glob.escape(part) for part in plan.train_log.split(plan.experiment))
@@ -24,9 +25,11 @@ def find_project_logs(plan: Plan) -> Tuple[str, ...]:
     found = []
     for path in paths:
         try:
-            found.append((os.stat(path).st_mtime, path))
+            status = os.stat(path)
         except OSError:
             continue
+        if stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+            found.append((status.st_mtime, path))
     return tuple(path for _, path in sorted(found, reverse=True)[:_LOGS])
 
 

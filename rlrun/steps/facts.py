@@ -8,9 +8,10 @@ from ..errors import OperatorError
 from ..host import address, disks, gpus, memory, ports, procs, python_env, session
 from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes, format_elapsed, format_mib
+from ..text.redact import find_secrets, redact
 from ..values import Checkout, Disk, Fact, Machine
 from . import guard, orient
-from .judge_machine import describe_process
+from .judge_machine import describe_hidden, describe_process
 
 
 def read_facts(root_option: str) -> List[Fact]:
@@ -26,7 +27,8 @@ def read_facts(root_option: str) -> List[Fact]:
     facts += [Fact("WARN", "env:inherited", ", ".join(inherited))] if inherited else []
     facts += [Fact("INFO", "board", "pid=%d port=%s serving %s" % (board.pid, board.port or "?", " ".join(board.served) or "?"))
               for board in machine.boards]
-    return facts + _log_facts(checkout)
+    secrets = find_secrets(os.environ)  # a driver's message or another's command line may hold one
+    return [fact._replace(detail=redact(fact.detail, secrets)) for fact in facts + _log_facts(checkout)]
 
 
 def _find_checkout(root_option: str) -> Optional[Checkout]:
@@ -55,7 +57,7 @@ def _job_facts(machine: Machine) -> List[Fact]:
                                                                             run.kind)) for run in machine.runs]
     facts += [Fact("WARN", "job:orphan", describe_process(process)) for process in machine.orphans]
     if machine.is_partial:
-        facts.append(Fact("WARN", "job:hidden", "this machine hides other users' processes (hidepid)"))
+        facts.append(Fact("WARN", "job:hidden", describe_hidden(machine)))
     return facts or [Fact("OK", "job:none", "no runner, trainer or worker on this machine")]
 
 
@@ -77,7 +79,8 @@ def _gpu_facts(machine: Machine) -> List[Fact]:
     for holder in reading.holders:
         process = machine.processes.get(holder.pid)
         who = describe_process(process) if process else "pid %d, not visible here: %s" % (holder.pid, holder.name)
-        facts.append(Fact("WARN", "gpu:busy", "GPU %s: %s, %s" % (index.get(holder.gpu_uuid, "?"), format_mib(holder.used_mib), who)))
+        facts.append(Fact("WARN", "gpu:busy", "GPU %s: %s, %s" % (index.get(holder.gpu_uuid, "?"),
+                                                                  format_mib(holder.used_mib), who)))
     facts += [Fact("WARN", "gpu:ecc", "GPU %d: %d uncorrected errors" % (gpu.index, gpu.ecc_errors))
               for gpu in reading.gpus if gpu.ecc_errors]
     if gpus.is_mixed(reading.gpus):
@@ -113,7 +116,8 @@ def _disk_facts(checkout: Optional[Checkout]) -> List[Fact]:
 
 def _describe(disk: Disk) -> str:
     inodes = "" if disk.inodes_free_percent is None else ", %d %% of inodes free" % disk.inodes_free_percent
-    return "%d %% of %s (available %s%s)" % (disk.used_percent, format_bytes(disk.total_bytes), format_bytes(disk.free_bytes), inodes)
+    return "%d %% of %s (available %s%s)" % (disk.used_percent, format_bytes(disk.total_bytes),
+                                             format_bytes(disk.free_bytes), inodes)
 
 
 def _memory_facts() -> List[Fact]:

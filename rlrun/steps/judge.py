@@ -1,14 +1,13 @@
 """Step 2, the verdict: every check in the order of the report. YES only if nothing blocks."""
 import os
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .. import child
 from ..host import address
 from ..stacks import load_stack
-from ..values import Board, Check, Machine, Plan, Preflight, Sweep, Verdict
+from ..text.redact import redact
+from ..values import Board, Check, Git, Machine, Plan, Preflight, Sweep, Verdict
 from . import judge_config, judge_host, judge_machine
-
-GLYPHS = {"pass": "✓", "advisory": "⚠", "blocks": "✗", "skipped": "·"}
 
 
 def judge_preflight(preflight: Preflight) -> List[Check]:
@@ -36,7 +35,7 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
 
 
 def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, environ: Dict[str, str],
-              asked: Optional[child.Running]) -> Verdict:
+              git: Git, asked: Optional[child.Running]) -> Verdict:
     """The whole judgement of one plan on this machine. `asked`: what judge_host.ask_imports started for it."""
     addresses = address.read_addresses()
     checks = judge_preflight(preflight)
@@ -48,7 +47,7 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
     rest += judge_host.judge_memory(plan) + judge_host.judge_disks(plan)
     rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
     rest += load_stack(plan.stack).judge_config(plan)
-    rest += judge_config.judge_secrets(plan)
+    rest += judge_config.judge_secrets(plan) + judge_config.judge_git(git)
     rest += judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
     if not preflight.died:  # last, for its answer takes longest, and yet before what it decides about
         checks += judge_host.judge_imports(plan, asked)
@@ -76,6 +75,13 @@ def _unique(names: Iterable[str]) -> Tuple[str, ...]:
         if name not in found:
             found.append(name)
     return tuple(found)
+
+
+def hide_secrets(verdict: Verdict, secrets: Sequence[str]) -> Verdict:
+    """The verdict without a secret in what it quotes: a runner's warning may hold the address that it could not reach,
+    password and all. `secrets`: the values that are known; what looks like one goes in any case."""
+    return verdict._replace(checks=tuple(check._replace(detail=redact(check.detail, secrets), fix=redact(check.fix, secrets))
+                                         for check in verdict.checks))
 
 
 def count(verdict: Verdict, status: str) -> int:

@@ -9,7 +9,7 @@ from ..host import procs
 from ..text import redact
 from ..text.secret_names import is_secret_name
 from ..text.shell import escape_controls
-from ..values import Check, Plan
+from ..values import Check, Git, Plan
 
 # MODEL_PATH=CHANGEME, K8S_KUBECONFIG=/path/to/kubeconfig, HARBOR_NYDUS_MIRROR=YOUR_REGISTRY:5000
 _PLACEHOLDER = re.compile(r"CHANGE_?ME|/path/to/|\bYOUR_[A-Z]")
@@ -116,7 +116,7 @@ def judge_outcome(plan: Plan) -> List[Check]:
 
 def old_log_size(plan: Plan) -> int:
     """Bytes of an earlier run's log that the launch would truncate; 0 where there is none."""
-    if plan.name_is_volatile or not plan.train_log:
+    if not plan.train_log:
         return 0
     try:
         return os.stat(plan.train_log).st_size
@@ -126,14 +126,22 @@ def old_log_size(plan: Plan) -> int:
 
 def read_resume_step(plan: Plan) -> str:
     """The step of the newest checkpoint under this run's name, "" where there is none."""
-    if plan.name_is_volatile or not plan.checkpoints:
+    if not plan.checkpoints:
         return ""
     try:
         with open(os.path.join(plan.checkpoints, _CHECKPOINT_MARK), "rb") as file:
             text = file.read(64).decode("ascii", "replace").strip()
     except OSError:
         return ""
-    return text if text.isdigit() else ""
+    return text if text.isdecimal() else ""
+
+
+def judge_git(git: Git) -> List[Check]:
+    """A revision that is unknown, or known in part, is not in the digest: a change in the code goes unnoticed (C7)."""
+    if not git.reason:
+        return []
+    return [Check("live", "git:unknown", "advisory", "the checkout's revision is unknown%s: %s" % (
+        " in part" if git.commit else "", git.reason), "A change in the checkout's code does not change the digest.")]
 
 
 def judge_secrets(plan: Plan) -> List[Check]:
@@ -143,6 +151,11 @@ def judge_secrets(plan: Plan) -> List[Check]:
         return []
     return [Check("live", "secrets:in-log", "advisory", "the runner prints %s in clear; the launch log will be readable by you "
                   "alone (mode 0600)" % ", ".join(names), "Do not pass that log on as it is.")]
+
+
+def needs_private_log(plan: Plan) -> bool:
+    """Must nobody else be able to read the launch log?"""
+    return plan.prints_secrets or bool(find_shown_secrets(plan.environment))
 
 
 def find_shown_secrets(environment: Dict[str, str]) -> Tuple[str, ...]:

@@ -3,7 +3,7 @@ import os
 from typing import Dict, List, Optional, Tuple
 
 from .. import child
-from ..host import address, disks, memory, procs, python_env, session
+from ..host import address, disks, memory, python_env, session
 from ..text.durations import format_bytes
 from ..values import Check, Disk, Plan
 
@@ -48,8 +48,8 @@ def judge_venv(plan: Plan) -> List[Check]:
     """Is the Python that the runner picked that of the environment which the config names?"""
     if not plan.venv or not plan.python:
         return []
-    inside = os.path.abspath(plan.python).startswith(os.path.abspath(plan.venv).rstrip("/") + "/")
-    if inside:
+    python, venv = (os.path.normpath(os.path.join(plan.root, path)) for path in (plan.python, plan.venv))
+    if python.startswith(venv.rstrip("/") + "/"):
         return [Check("live", "venv:ok", "pass", plan.venv)]
     return [Check("live", "venv:fallback", "advisory", "no usable Python in %s: the runner falls back to %s"
                   % (plan.venv, plan.python), "Make the environment, or correct its path in the config.")]
@@ -172,8 +172,3 @@ def is_head_node(plan: Plan, addresses: Tuple[str, ...]) -> Optional[bool]:
     if not addresses:
         return None
     return head == addresses[0] or address.resolve(head) == addresses[0] or head == address.read_short_host_name()
-
-
-def name_user() -> str:
-    """The user who runs this."""
-    return procs.user_name(os.geteuid())

@@ -1,10 +1,11 @@
 """Step 2, the part that time changes: jobs, GPUs, ports, the sweep. Judged before the question and again under the lock."""
 import os
 import re
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from ..host import disks, gpus, ports, procs
 from ..text.durations import format_elapsed, format_mib
+from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls
 from ..values import Check, Gpu, GpuHolder, LiveRun, Machine, Plan, Process, Sweep, SweptProcess
 
@@ -14,9 +15,14 @@ _COMMAND_WIDTH = 110
 _MANY = 12
 
 
+def show_command(process: Process, secrets: Sequence[str] = ()) -> str:
+    """A process's command line without the secrets in it: anybody's may hold a key, and a report is passed on."""
+    return " ".join(redact_words(process.argv, secrets)) or procs.join_command(process)
+
+
 def describe_process(process: Process) -> str:
     """`pid 41877 (alice), up 3d 4h: VLLM::Worker_TP0`, control characters escaped, a stuck state said."""
-    command = escape_controls(procs.join_command(process))
+    command = escape_controls(show_command(process))  # whole: a secret that is cut in two is no longer known as one
     if len(command) > _COMMAND_WIDTH:
         command = command[:_COMMAND_WIDTH - 1] + "…"
     state = ", in state D: it may not be killable" if process.state == "D" else ""
@@ -44,10 +50,17 @@ def judge_jobs(plan: Plan, machine: Machine) -> List[Check]:
         checks.append(Check("live", "job:orphan", "advisory", "no runner above: " + _name_some(machine.orphans),
                             "A leftover, or somebody's serving job: ask its user."))
     if machine.is_partial:
-        checks.append(Check("live", "job:hidden", "advisory",
-                            "this machine hides other users' processes (hidepid): judged by what is visible",
-                            "Ask root to run `rlrun probe`, or the colleagues who share the box."))
+        fix = "Ask root to run `rlrun probe`, or the colleagues who share the box." if machine.processes else \
+            "Mount it (as root: mount -t proc proc /proc), or look from where it is."
+        checks.append(Check("live", "job:hidden", "advisory", describe_hidden(machine), fix))
     return checks if checks else [Check("live", "job:none", "pass", "none")]
+
+
+def describe_hidden(machine: Machine) -> str:
+    """Why the process table is not whole."""
+    if not machine.processes:
+        return "there is no process table here (/proc is not mounted): no run, worker or holder could be seen"
+    return "this machine hides other users' processes (hidepid): judged by what is visible"
 
 
 def describe_stop(run: LiveRun) -> str:
@@ -124,7 +137,7 @@ def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
         size = format_mib(sum(one for one in sizes if one)) if None not in sizes else "unknown memory"
         process = machine.processes.get(pid)
         words = describe_process(process) if process else "pid %d, which is not visible here: %s" % (
-            pid, escape_controls(held[0].name))
+            pid, escape_controls(redact(held[0].name)))
         if pid in tree:
             checks.append(Check("live", "gpu:mine", "advisory", "%s, %s on %s" % (words, size, where),
                                 "It belongs to the run that is in flight."))
@@ -169,6 +182,9 @@ def _name_gpus(indices: List[int]) -> str:
 def judge_ports(plan: Plan, machine: Machine, is_head: bool = True) -> List[Check]:
     """Are the ports that this plan binds free? Only sockets that listen hold a port."""
     wanted = plan.ports if is_head else ()
+    if wanted and not machine.listeners and not ports.has_port_table():  # no row then means nothing
+        return [Check("live", "port:unknown", "advisory", "%s: this machine shows no table of sockets (/proc/net/tcp)"
+                      % " ".join(str(port.number) for port in wanted), "Look yourself (ss -ltn) before you say yes.")]
     busy = [(port, row) for port in wanted for row in machine.listeners if row.port == port.number]
     owners = ports.find_owners({row.inode for _, row in busy}) if busy else {}
     tree = _tree(machine)

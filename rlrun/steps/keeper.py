@@ -40,7 +40,12 @@ def start(job: Job) -> Dict[str, Any]:
     """
     told, tell = os.pipe()
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:  # no more processes, no more memory
+        os.close(told)
+        os.close(tell)
+        return {"errno": error.errno or 0}
     if pid == 0:
         try:
             os.close(told)
@@ -78,7 +83,10 @@ def _keep(job: Job, tell: int) -> None:
     hide_command_line(_TITLE)
     _let_go_of_files([job.log_fd, job.lock_fd, tell])
     started = time.time()
-    pid, code = child.exec_detached(job.argv, job.root, job.environ, job.log_fd, job.executable)
+    try:
+        pid, code = child.exec_detached(job.argv, job.root, job.environ, job.log_fd, job.executable)
+    except OSError as error:
+        pid, code = -1, error.errno or 0
     if pid < 0:
         os.write(tell, json.dumps({"errno": code}).encode("ascii"))
         return
@@ -88,7 +96,10 @@ def _keep(job: Job, tell: int) -> None:
         record.write_json(job.record, "keeper.json", answer)
     except OSError:
         pass  # a full disk must not lose the run; rlrun writes the same into record.json
-    os.write(tell, json.dumps(answer).encode("ascii"))
+    try:
+        os.write(tell, json.dumps(answer).encode("ascii"))
+    except OSError:
+        pass  # rlrun has been killed meanwhile
     for fd in (tell, job.lock_fd, job.log_fd):
         os.close(fd)
     _wait(job, pid, started)
@@ -99,7 +110,11 @@ def _wait(job: Job, pid: int, started: float) -> None:
     thread = None
     if job.link:
         thread = threading.Thread(target=_link, args=(job, is_over), daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: the run matters more than its link
+            thread = None
+            _write_stubbornly(job.record, "link.json", {"state": "failed", "reason": str(error), "by": "keeper"})
     _, status, usage = os.wait4(pid, 0)
     ended = time.time()
     is_over.set()

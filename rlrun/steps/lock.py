@@ -1,10 +1,12 @@
 """One launch at a time on this machine: an abstract Unix socket, which the kernel drops with its last holder."""
+import errno
+import os
 import socket
 import struct
 import time
 from typing import NamedTuple, Optional
 
-from ..errors import BLOCKED, OperatorError
+from ..errors import BLOCKED, MACHINE, OperatorError
 from ..host import procs
 
 _NAME = "\0rlrun.launch"
@@ -21,18 +23,28 @@ def acquire(timeout_seconds: float) -> Lock:
     """Takes the lock, waiting a little for another launch to get through. Raises OperatorError (exit 1) naming the holder."""
     deadline = time.monotonic() + timeout_seconds
     while True:
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise _refuse(error)
         try:
             held.bind(_NAME)
             held.listen(16)
             return Lock(held)
         except OSError as error:
             held.close()
+            if error.errno != errno.EADDRINUSE:
+                raise _refuse(error)
             if time.monotonic() >= deadline:
                 raise OperatorError("another rlrun is launching on this machine right now: %s" % (_describe_holder()
-                                    or "it can't be seen (%s)" % error.strerror),
-                                    "Look again when it is through: rlrun runs", BLOCKED, "job:running")
+                                    or "it can't be seen"), "Look again when it is through: rlrun runs", BLOCKED, "job:running")
         time.sleep(_POLL_SECONDS)
+
+
+def _refuse(error: OSError) -> OperatorError:
+    return OperatorError("can't take the lock that keeps launches apart: %s; nothing was launched"
+                         % os.strerror(error.errno or 0), "This shell may open no Unix socket, or no more files (ulimit -n).",
+                         MACHINE, "lock")
 
 
 def _describe_holder() -> str:
@@ -44,16 +56,14 @@ def _describe_holder() -> str:
 
 
 def _read_holder() -> Optional[int]:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        client.settimeout(1)
-        client.connect(_NAME)
-        data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", data)[0])
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(1)
+            client.connect(_NAME)
+            data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return int(struct.unpack("3i", data)[0])
     except OSError:
         return None
-    finally:
-        client.close()
 
 
 def release(lock: Lock) -> None:

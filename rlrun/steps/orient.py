@@ -112,13 +112,17 @@ def _of_kind(configs: List[Config], kind: str) -> Tuple[Config, ...]:
 
 def _find_path(root: str, word: str) -> str:
     candidates = [word] if os.path.isabs(word) else [word, os.path.join(root, word)]
+    found = []
     for candidate in candidates:
         try:
             if os.path.lexists(candidate) and (os.path.isabs(candidate) or _read_cwd()):
-                return os.path.abspath(candidate)
+                found.append(os.path.abspath(candidate))
         except (OSError, ValueError):  # ValueError: a NUL byte
             continue
-    return ""
+    if len(found) > 1 and os.path.realpath(found[0]) != os.path.realpath(found[1]) and show_path(root, found[0]) == found[0] \
+            and not any(os.path.isdir(one) for one in found):
+        raise OperatorError("%s is two files: %s and %s" % (word, found[0], found[1]), "Name one by its whole path.", USAGE, "config")
+    return found[0] if found else ""
 
 
 def _find_similar(stack: Any, root: str, word: str) -> List[Config]:
@@ -148,7 +152,8 @@ def _make_config(checkout: Checkout, path: str, kind_option: str) -> Config:
     if not kind:
         raise OperatorError("can't tell what kind of run %s is" % path,
                             "Say it: --kind %s" % "|".join(stack.KINDS), USAGE, "kind")
-    return Config(path, show_path(checkout.root, path), kind)
+    shown = show_path(checkout.root, path)
+    return Config(os.path.join(checkout.root, shown), shown, kind)  # one spelling, whichever way it was reached
 
 
 def _refuse_contradiction(stack: Any, root: str, path: str, kind_option: str) -> None:

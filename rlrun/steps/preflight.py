@@ -17,16 +17,43 @@ class DryRun(NamedTuple):
     running: child.Running
     command: Tuple[str, ...]
     environ: Dict[str, str]
+    scratch: str  # the folder of files made for it, "" where there are none
 
 
 def start_dry_run(request: Request, environ: Dict[str, str], structure_only: bool = False) -> DryRun:
     """Starts the runner's own check in the checkout. Raises OperatorError (exit 5) where it can't."""
-    argv, env = load_stack(request.checkout.stack).plan_dry_run(request, environ, structure_only)
+    argv, env, files = load_stack(request.checkout.stack).plan_dry_run(request, environ, structure_only)
     program = find_program(argv[0], env)
     # Bytecode would be the one thing that a check leaves behind in the checkout.
     env = dict(env, PYTHONDONTWRITEBYTECODE=env.get("PYTHONDONTWRITEBYTECODE") or "1")
+    scratch = _write_scratch(files)
+    env.update({name: os.path.join(scratch, name) for name in files})
     return DryRun(request, child.start((program,) + tuple(argv[1:]), cwd=request.checkout.root, env=env, merge=True),
-                  tuple(argv), environ)
+                  tuple(argv), environ, scratch)
+
+
+def _write_scratch(files: Dict[str, str]) -> str:
+    if not files:
+        return ""
+    try:
+        scratch = os.path.join(os.environ.get("TMPDIR") or "/tmp", "rlrun-check-%d-%s" % (os.getpid(), os.urandom(6).hex()))
+        os.mkdir(scratch, 0o700)
+        for name, text in files.items():
+            with open(os.path.join(scratch, name), "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+    except OSError as error:
+        raise OperatorError("can't write a scratch file for the check: %s" % os.strerror(error.errno or 0),
+                            "Free some room in %s, or name another folder in TMPDIR." % (os.environ.get("TMPDIR") or "/tmp"),
+                            MACHINE, "scratch")
+    return scratch
+
+
+def drop_dry_run(dry_run: DryRun) -> None:
+    """Ends a dry run that is not waited for any more, and removes its scratch files."""
+    if dry_run.running.popen is not None and dry_run.running.popen.poll() is None:
+        child.end_group(dry_run.running.popen)
+    if dry_run.scratch:
+        shutil.rmtree(dry_run.scratch, ignore_errors=True)
 
 
 def find_program(name: str, environ: Dict[str, str]) -> str:
@@ -40,7 +67,10 @@ def find_program(name: str, environ: Dict[str, str]) -> str:
 
 def finish_dry_run(dry_run: DryRun, timeout_seconds: float) -> Tuple[Plan, Preflight, Outcome]:
     """Waits for the dry run and reads plan and verdict out of what it printed."""
-    outcome = child.finish(dry_run.running, timeout_seconds)
+    try:
+        outcome = child.finish(dry_run.running, timeout_seconds)
+    finally:
+        drop_dry_run(dry_run)
     if outcome.how == "unstartable":
         raise OperatorError("can't start the runner's own check: %s" % os.strerror(outcome.code),
                             "Tried: %s" % " ".join(dry_run.command), MACHINE, "runner")

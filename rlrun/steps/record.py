@@ -1,8 +1,10 @@
 """The record of a launch: what was started, with what, and how it ended. Written here and by the keeper, never deleted."""
 import errno
 import json
+import math
 import os
 import re
+import stat
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -12,12 +14,18 @@ from ..host import procs
 from ..text import redact
 from ..text.shell import quote_words
 from ..values import Git, Identity, Plan, RunRow
-from .digest import Fingerprint, hash_file
+from . import judge_config
+from .digest import Fingerprint, hash_file, shorten_parts
 
 SCHEMA = 1
 _FOLDER = os.path.join("logs", "rlrun")
 # what a folder's name may hold without a quote in any shell
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
+UNKNOWN_SECONDS = float("nan")
+# What a record holds as text.
+_TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
+          "train_log", "launch_command", "user", "host", "boot_id", "time", "mode")
 
 
 class Paths(NamedTuple):
@@ -78,17 +86,21 @@ def _create_new(make):  # type: ignore
 def write_file(path: str, text: str, mode: int = 0o644) -> None:
     """Writes a file whole or not at all: to a temporary name beside it, then renamed."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
+    data = text.encode("utf-8", "surrogateescape")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        data = text.encode("utf-8", "surrogateescape")
-        while data:
-            data = data[os.write(fd, data):]
-    except OSError:
-        os.unlink(temporary)
+        try:
+            while data:
+                data = data[os.write(fd, data):]
+        finally:
+            os.close(fd)  # a quota, or a server, may tell only here
+        os.rename(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)  # it would be in the way of every later try
+        except OSError:
+            pass
         raise
-    finally:
-        os.close(fd)
-    os.rename(temporary, path)
 
 
 def write_json(folder: str, name: str, value: Dict[str, Any]) -> None:
@@ -97,16 +109,19 @@ def write_json(folder: str, name: str, value: Dict[str, Any]) -> None:
 
 
 def describe_command(plan: Plan) -> str:
-    """One shell-safe line that launches this again by hand, detached as rlrun does it."""
+    """One shell-safe line that launches this again by hand, detached as rlrun does it. A log that will hold secrets is made
+    first, for its user alone; the run itself keeps the umask that it is started with."""
     drops = "".join(" -u " + name for name in plan.drop_env)
-    return "cd %s && setsid env%s %s < /dev/null >> logs/launch_$(date -u +%%Y%%m%%d-%%H%%M%%S).log 2>&1 &" % (
-        quote_words([plan.root]), drops, quote_words(plan.argv))
+    private = '(umask 077; : >> "$log") && ' if judge_config.needs_private_log(plan) else ""
+    log = "log=logs/launch_$(date -u +%Y%m%d-%H%M%S).log"
+    return 'cd %s && %s && %ssetsid env%s %s < /dev/null >> "$log" 2>&1 &' % (
+        quote_words([plan.root]), log, private, drops, quote_words(plan.argv))
 
 
 def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets: Tuple[str, ...],
                extra: Dict[str, Any]) -> Dict[str, Any]:
     """Writes all of a record that is known before the launch, without a secret. Returns the object of record.json."""
-    record = {
+    record: Dict[str, Any] = {
         "schema": SCHEMA, "id": os.path.basename(paths.record), "state": "launching", "digest": print_.digest,
         "stack": plan.stack, "kind": plan.kind, "root": plan.root, "config": plan.config_shown,
         "config_path": plan.config, "config_sha256": hash_file(plan.config), "overrides": list(plan.overrides),
@@ -117,13 +132,12 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
         "uid": os.geteuid(), "host": os.uname().nodename, "boot_id": procs.read_boot_id(), "time": paths.stamp,
         "time_seconds": time.time(), "rlrun": {"version": about.VERSION, "commit": about.read_commit() or None},
         "nodes": plan.topology.nodes, "python": plan.python,
-        "parts": {name: redact.redact(text, secrets) if len(text) < 400 else hash_text(text)
-                  for name, text in print_.parts.items()}, "runner": None}  # type: Dict[str, Any]
+        "parts": shorten_parts(print_.parts, secrets), "runner": None}
     record.update(extra)
     try:
         write_file(os.path.join(paths.record, "command.txt"), redact.redact(describe_command(plan), secrets) + "\n")
         write_file(os.path.join(paths.record, "configuration.txt"), redact.redact(plan.block, secrets) + "\n")
-        write_file(os.path.join(paths.record, "git.txt"), describe_git(git))
+        write_file(os.path.join(paths.record, "git.txt"), redact.redact(describe_git(git), secrets))
         with open(plan.config, "rb") as file:
             text = file.read(1 << 20).decode("utf-8", "surrogateescape")
         name = os.path.basename(plan.config)
@@ -132,12 +146,6 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
     except OSError as error:
         raise refuse_write(error, paths.record)
     return record
-
-
-def hash_text(text: str) -> str:
-    """A short name for a long text."""
-    import hashlib
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def describe_git(git: Git) -> str:
@@ -163,38 +171,91 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     """One record as list_records gives it; None where `folder` is no folder."""
     if not os.path.isdir(folder):
         return None
-    record = _read_json(folder, "record.json") or {"schema": SCHEMA, "id": os.path.basename(folder), "state": "unreadable"}
-    record["record"] = folder
+    record = _read_json(folder, "record.json") or {"schema": SCHEMA, "state": "unreadable"}
     for key, name in (("keeper", "keeper.json"), ("exit", "exit.json"), ("link_result", "link.json")):
-        record[key] = _read_json(folder, name)
-    # What is counted with is a number, whoever wrote the file.
-    record.update(id=str(record.get("id") or os.path.basename(folder)), time_seconds=_read_number(record.get("time_seconds")),
-                  runner=record.get("runner") if isinstance(record.get("runner"), dict) else None)
-    for name in ("duration_seconds", "max_rss_kib"):
-        if record["exit"]:
-            record["exit"][name] = _read_number(record["exit"].get(name))
+        record[key] = _read_flat(_read_json(folder, name))
+    # From here on each has the type that it was written with, whoever wrote the file; what has not is not known.
+    for name in _TEXTS:
+        record[name] = _read_text(record.get(name))
+    time_seconds = _read_number(record.get("time_seconds"))
+    record.update(id=record["id"] or os.path.basename(folder), record=folder,
+                  time_seconds=UNKNOWN_SECONDS if time_seconds is None else time_seconds,
+                  runner=_read_process(record.get("runner")), keeper=_read_process(record["keeper"]),
+                  parts={name: str(text) for name, text in (_read_flat(record.get("parts")) or {}).items()},
+                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings")})
+    ended = record["exit"]
+    if ended:
+        ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
+                     duration_seconds=_read_number(ended.get("duration_seconds")),
+                     max_rss_kib=_read_whole(ended.get("max_rss_kib")))
     return record
 
 
-def _read_number(value: Any) -> float:
-    return value if isinstance(value, (int, float)) and abs(value) < 1e15 else 0  # neither NaN nor infinite
+def _read_flat(value: Any) -> Optional[Dict[str, Any]]:
+    """An object without what is nested in it."""
+    if not isinstance(value, dict):
+        return None
+    return {name: one for name, one in value.items() if not isinstance(one, (dict, list))}
+
+
+def _read_list(value: Any) -> List[Any]:
+    return [one for one in value if not isinstance(one, (dict, list))] if isinstance(value, list) else []
+
+
+def _read_text(value: Any) -> str:
+    return value if isinstance(value, str) and "\0" not in value else ""  # no path has a NUL in it
+
+
+def _read_number(value: Any) -> Optional[float]:
+    return value if isinstance(value, (int, float)) and abs(value) < 1e15 else None
+
+
+def _read_whole(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+def _read_process(value: Any) -> Optional[Dict[str, Any]]:
+    """What runner or keeper.json tell of the processes; None without a pid, as where none was started."""
+    value = _read_flat(value)
+    if value is None:
+        return None
+    numbers = {name: _read_whole(value.get(name)) for name in ("pid", "start_ticks", "pgid", "keeper")}
+    return dict(value, **numbers) if (numbers["pid"] or 0) > 0 and numbers["start_ticks"] is not None else None
 
 
 def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
     try:
-        with open(os.path.join(folder, name), "rb") as file:
-            value = json.loads(file.read(1 << 20).decode("utf-8", "replace"))
-    except (OSError, ValueError):
+        value = json.loads(read_file(os.path.join(folder, name)).decode("utf-8", "replace"), parse_constant=_drop_word,
+                           parse_float=_parse_float)
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _drop_word(word: str) -> None:
+    """NaN and Infinity, which JSON does not have and json.dumps would hand on."""
+
+
+def _parse_float(word: str) -> Optional[float]:
+    value = float(word)
+    return value if math.isfinite(value) else None  # 1e999
+
+
+def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:
+    """A file of a record. OSError also for what is no file: reading a pipe that lies there would wait for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a file", path)
+        return file.read(limit_bytes)
 
 
 def make_row(record: Dict[str, Any], now_seconds: float) -> RunRow:
     """One line of `runs`: the state is judged by identity (pid, start, boot), never by the pid alone (P15)."""
     state, code = judge_state(record)
-    return RunRow(str(record.get("id", "")), state, code, max(0.0, now_seconds - float(record["time_seconds"])),
-                  str(record.get("kind", "")), str(record.get("config", "")), str(record.get("experiment", "")),
-                  str(record.get("user", "")), str(record.get("record", "")), record)
+    age = now_seconds - record["time_seconds"]
+    return RunRow(record["id"], state, code, 0.0 if age < 0 else age, record["kind"], record["config"], record["experiment"],
+                  record["user"], record["record"], record)
 
 
 def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
@@ -209,23 +270,21 @@ def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
     identity = read_identity(record)
     if not identity:
         return "not started", None
-    if record.get("boot_id") != procs.read_boot_id() and record.get("host") != os.uname().nodename:
-        return "elsewhere (%s)" % record.get("host"), None
-    return ("running" if procs.is_alive(identity) else "lost"), None
+    if procs.is_alive(identity):
+        return "running", None
+    # Another machine's, or another container's on this one: then the boot is the same, and its pids mean nothing here.
+    return ("elsewhere (%s)" % record["host"] if record["host"] != os.uname().nodename else "lost"), None
 
 
 def read_identity(record: Dict[str, Any]) -> Optional[Identity]:
     """The identity of a record's runner, None where it never started."""
-    runner = record.get("runner") or record.get("keeper") or {}
-    try:
-        return Identity(int(runner["pid"]), int(runner["start_ticks"]), str(record.get("boot_id", "")))
-    except (KeyError, TypeError, ValueError):
-        return None
+    runner = record["runner"] or record["keeper"]
+    return Identity(runner["pid"], runner["start_ticks"], record["boot_id"]) if runner else None
 
 
 def find_launched(root: str, digest: str) -> Optional[Dict[str, Any]]:
     """The newest record of a plan that was launched already."""
     for record in list_records(root):
-        if record.get("digest") == digest and read_identity(record):
+        if record["digest"] == digest and read_identity(record):
             return record
     return None

@@ -1,7 +1,7 @@
 """Schema 1: the same facts as the text, as objects with stable keys. No secret is in them."""
+import math
 from typing import Any, Dict, List, Tuple
 
-from ..host import procs
 from ..text.redact import redact, redact_words
 from ..values import Board, Check, Plan, RunRow, Sweep
 from .survey import Survey
@@ -19,7 +19,7 @@ def shape_check(found: Survey, secrets: Tuple[str, ...]) -> Dict[str, Any]:
             "plan": shape_plan(plan, found.sweep, secrets), "board": shape_board(found.board, found.is_visible),
             "configuration": redact(plan.block, secrets),
             "git": {"commit": found.git.commit or None, "branch": found.git.branch or None, "dirty": list(found.git.dirty),
-                    "reason": found.git.reason or None},
+                    "reason": redact(found.git.reason, secrets) or None},
             "last_words": redact(found.preflight.last_words, secrets) if found.preflight.died else None}
 
 
@@ -29,6 +29,7 @@ def _shape_one(check: Check) -> Dict[str, Any]:
 
 def shape_plan(plan: Plan, sweep: Sweep, secrets: Tuple[str, ...]) -> Dict[str, Any]:
     """The plan; what the runner did not tell is null."""
+    from .judge_machine import show_command  # loaded by now: the survey does so while the runner checks its config
     return {"experiment": plan.experiment or None, "project": plan.project or None,
             "name_is_volatile": plan.name_is_volatile, "train_log": plan.train_log or None,
             "vllm_log": plan.vllm_log or None, "trials": plan.trials or None,
@@ -37,7 +38,7 @@ def shape_plan(plan: Plan, sweep: Sweep, secrets: Tuple[str, ...]) -> Dict[str, 
             "ports": [port.number for port in plan.ports], "sources": list(plan.sources),
             "sweep": {"processes": [{"pid": one.process.pid, "user": one.user, "foreign": one.is_foreign,
                                      "elapsed_seconds": int(one.process.elapsed_seconds),
-                                     "command": redact(procs.join_command(one.process), secrets)} for one in sweep.processes],
+                                     "command": show_command(one.process, secrets)} for one in sweep.processes],
                       "paths": [{"path": path.path, "bytes": path.size_bytes, "user": path.user, "exact": path.is_exact}
                                 for path in sweep.paths], "rule": plan.sweep.words}}
 
@@ -50,10 +51,11 @@ def shape_board(board: Board, is_visible: bool) -> Dict[str, Any]:
 def shape_row(row: RunRow) -> Dict[str, Any]:
     """One launch of `runs --json`."""
     data = row.data
-    return {"id": row.id, "state": row.state, "exit": row.exit, "age_seconds": int(row.age_seconds), "kind": row.kind,
+    return {"id": row.id, "state": row.state, "exit": row.exit,
+            "age_seconds": int(row.age_seconds) if math.isfinite(row.age_seconds) else None, "kind": row.kind,
             "config": row.config, "experiment": row.experiment or None, "user": row.user, "record": row.record,
-            "digest": data.get("digest"), "launch_log": data.get("launch_log"), "train_log": data.get("train_log") or None,
-            "runner": data.get("runner") or data.get("keeper"), "host": data.get("host"), "time": data.get("time")}
+            "digest": data["digest"] or None, "launch_log": data["launch_log"] or None, "train_log": data["train_log"] or None,
+            "runner": data["runner"] or data["keeper"], "host": data["host"] or None, "time": data["time"] or None}
 
 
 def shape_facts(facts: List[Any]) -> Dict[str, Any]:

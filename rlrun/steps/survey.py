@@ -32,7 +32,7 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) ->
     """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs, the
     runner's Python while the machine is read."""
     dry_run = preflight.start_dry_run(request, environ)
-    query = asked = None
+    query = asked = git_handle = None
     try:
         from ..host import git as host_git
         from ..host import gpus
@@ -44,11 +44,12 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) ->
         git = host_git.finish_git(git_handle)
         machine = _leave_out(guard.read_machine(query), asked)
         sweep = judge_machine.find_sweep(plan, machine)
-        verdict = judge.judge_all(plan, said, machine, sweep, environ, asked)
+        verdict = judge.judge_all(plan, said, machine, sweep, environ, git, asked)
     except BaseException:
         if query:
             gpus.cancel_query(query)
-        for running in (dry_run.running, asked):
+        preflight.drop_dry_run(dry_run)
+        for running in [asked] + [one for one in git_handle or () if isinstance(one, child.Running)]:
             if running and running.popen is not None and running.popen.poll() is None:
                 child.end_group(running.popen)
         raise
@@ -70,8 +71,17 @@ def name_gpus(plan: Plan) -> Tuple[str, ...]:
     return ("%s of %s" % ("unknown" if plan.gpu_count is None else plan.gpu_count, visible),)
 
 
-def look_again(found: Survey, environ: Dict[str, str]) -> "Tuple[Verdict, Machine, Tuple[str, ...]]":
-    """The second look, under the lock: the live part judged anew, and the files of the plan that changed since."""
+class SecondLook(NamedTuple):
+    """What the look between the yes and the launch found; `changed`: what of the plan is not as it was, in words."""
+
+    verdict: Verdict
+    machine: Machine
+    sweep: Sweep
+    changed: Tuple[str, ...]
+
+
+def look_again(found: Survey, environ: Dict[str, str]) -> SecondLook:
+    """The second look, under the lock: the live part judged anew, and what of the plan changed since."""
     from ..host import address
     from ..host import git as host_git
     from . import guard, judge, judge_machine
@@ -84,7 +94,7 @@ def look_again(found: Survey, environ: Dict[str, str]) -> "Tuple[Verdict, Machin
     git = host_git.finish_git(git_handle)
     if git.commit and found.git.commit and git[:1] + git[2:] != found.git[:1] + found.git[2:]:  # the branch's name is no matter
         changed += ("the checkout is at another commit, or other files of it are modified",)
-    return verdict, machine, changed
+    return SecondLook(verdict, machine, sweep, changed)
 
 
 def read_operator_environment() -> Dict[str, str]:

@@ -1,13 +1,7 @@
-"""Times and sizes in words, and durations that an operator types. No clock is read here."""
+"""Times and sizes in words. No clock is read here."""
 import math
-import re
 from typing import Optional
 
-_UNIT_SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-# 1h30m   90m   1.5h   2d 12h
-_DURATION = re.compile("".join(r"(?:([0-9]{1,9}(?:\.[0-9]{1,6})?)%s\s*)?" % unit for unit, _ in _UNIT_SECONDS) + r"\Z")
-# 90   90.5
-_PLAIN_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -32,17 +26,6 @@ def format_age(seconds: float) -> str:
     if -60 < seconds < 5:
         return "just now"
     return "in " + format_elapsed(-seconds) if seconds < 0 else format_elapsed(seconds) + " ago"
-
-
-def parse_duration(text: str) -> float:
-    """Takes `6h`, `90m`, `45s`, `1h30m`, `1.5h`, `2d` or plain seconds; gives seconds. Raises ValueError otherwise."""
-    word = text.strip().lower()
-    if _PLAIN_SECONDS.match(word):
-        return float(word)
-    found = _DURATION.match(word)
-    if not word or not found:
-        raise ValueError("not a duration: %r (write 45s, 90m, 6h or 1h30m)" % text)
-    return sum(float(number) * seconds for number, (_, seconds) in zip(found.groups(), _UNIT_SECONDS) if number)
 
 
 def format_bytes(size: float) -> str:

@@ -2,7 +2,7 @@
 import os
 from typing import List, Sequence, Tuple
 
-from ..values import Board, Check, Plan, Preflight, Verdict
+from ..values import Board, Check, Git, Plan, Preflight, Verdict
 from .redact import redact
 from .shell import escape_controls
 from .terminal import Terminal, paint
@@ -67,6 +67,14 @@ def render_last_words(preflight: Preflight, secrets: Tuple[str, ...]) -> List[st
         return []
     text = redact(preflight.last_words, secrets) or "(it printed nothing)"
     return ["Last words of the runner's own check:"] + ["  | " + escape_controls(line) for line in text.split("\n")]
+
+
+def describe_git(git: Git) -> str:
+    """`1a2b3c4d5e6f on main, 2 files modified`, or why it is unknown."""
+    if not git.commit:
+        return "unknown: %s" % git.reason
+    return "%s on %s%s" % (git.commit[:12], git.branch, ", %d file%s modified" % (
+        len(git.dirty), "" if len(git.dirty) == 1 else "s") if git.dirty else "")
 
 
 def describe_board(plan: Plan, board: Board, is_visible: bool) -> str:

@@ -56,7 +56,7 @@ def is_secret_name(name: str) -> bool:
     words = [word.upper() for word in _WORD.findall(name)]
     if not words or words in (["PWD"], ["OLDPWD"]):
         return False
-    while len(words) > 1 and words[-1].isdigit():
+    while len(words) > 1 and words[-1].isdecimal():
         words.pop()
     if words[-2:] == ["WEBHOOK", "URL"]:
         return True

@@ -48,6 +48,26 @@ def print_error(terminal: Terminal, text: str) -> None:
     _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
 
 
+def tell(terminal: Terminal, text: str) -> None:
+    """Writes what a question is about to where `ask` will ask it; also with `-q`. Where nobody can be asked, to stderr."""
+    text = text if text.endswith("\n") else text + "\n"
+    if terminal.is_interactive and not _is_terminal(sys.stderr):
+        from .shell import strip_colour
+        if _write_to_tty(strip_colour(text)):
+            return
+    _write(sys.stderr, _fit_colour(text))
+
+
+def forget_typed() -> None:
+    """Drops what was typed and not read yet, where stdin is a terminal."""
+    if _is_foreground():
+        import termios
+        try:
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        except (OSError, ValueError, termios.error):
+            pass
+
+
 def paint(terminal: Terminal, text: str, style: str) -> str:
     """Takes text and `bold`, `dim`, `red`, `green` or `yellow`; gives it with the escape codes, or as it is."""
     return "\x1b[%sm%s\x1b[0m" % (_STYLES[style], text) if terminal.color and text else text

@@ -350,16 +350,15 @@ def test_operators_pythonpath_comes_first_and_a_real_verl_is_never_started(fresh
 
 # --- launches
 
-def test_demo_ends_within_seconds_at_its_own_pace(fresh):
+def test_demo_ends_at_its_own_pace(fresh):
     environment = make_environment()
     for name in QUICK:
         environment.pop(name)
-    began = time.monotonic()
     runner, config = locate(fresh, "train", "demo")
     outcome = subprocess.Popen(["bash", runner, config], env=environment, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
     text = outcome.communicate()[0].decode()
-    assert outcome.returncode == 0 and time.monotonic() - began < 10
+    assert outcome.returncode == 0
     marks = ["=== Launch Command ===", "[shm] before cleanup:", "[shm] after cleanup:", "HEAD=",
              "[HEAD] starting ray head", " step:1 - "]
     places = [text.index(mark) for mark in marks]
@@ -368,8 +367,8 @@ def test_demo_ends_within_seconds_at_its_own_pace(fresh):
     with open(find_value(text, "train log")) as log:
         steps = re.findall(
             "^\x1b\\[36m\\(TaskRunner pid=\\d+\\)\x1b\\[0m step:(\\d) - training/global_step:\\1 - .*"
-            r"actor/lr:np\.float64\(1e-06\) - .*critic/rewards/mean:0\.\d+ - .*timing_s/step:0\.5$", log.read(), re.M)
-    assert steps == ["1", "2", "3"]
+            r"actor/lr:np\.float64\(1e-06\) - .*critic/rewards/mean:0\.\d+ - .*timing_s/step:1$", log.read(), re.M)
+    assert steps == ["1", "2", "3", "4", "5", "6"]
 
 
 @pytest.mark.parametrize("name, code, last", [

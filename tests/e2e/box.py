@@ -92,6 +92,12 @@ def launch(box: Box, config: str, *words: str, env: Optional[Dict[str, str]] = N
     return dict(json.loads(done.out) if done.out else {}, code=done.code, stderr=done.err)
 
 
+def read_link(folder: str) -> Optional[Dict[str, Any]]:
+    """link.json of a record once it says the last word: it is there already while the board is asked."""
+    text = read(os.path.join(folder, "link.json"))
+    return json.loads(text) if text and "not asked yet" not in text else None
+
+
 def list_runs(box: Box) -> List[Dict[str, Any]]:
     return json.loads(rlrun(box, "runs", "--json").out)["runs"]
 

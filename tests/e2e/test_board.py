@@ -27,7 +27,7 @@ def list_shown(port=PORT):
 
 
 def wait_for_link(found):
-    return json.loads(b.wait_for(lambda: b.read(os.path.join(found["record"], "link.json")), "link.json"))
+    return b.wait_for(lambda: b.read_link(found["record"]), "link.json")
 
 
 def stop(found):
@@ -88,9 +88,9 @@ def play_linked_later(box):
     def watch():  # at no moment is there a link without its log
         for name in os.listdir(served):
             seen.add(os.path.exists(os.path.join(served, name)))
-        return b.read(os.path.join(row["record"], "link.json"))
+        return b.read_link(row["record"])
 
-    link = json.loads(b.wait_for(watch, "link.json"))
+    link = b.wait_for(watch, "link.json")
     shown = list_shown()
     return {
         "checked": checked["board"],
@@ -269,7 +269,7 @@ def play_board_gone(box):
     os.kill(board, signal.SIGKILL)
     code = starter.wait(90)
     row = b.list_runs(box)[0]
-    link = json.loads(b.wait_for(lambda: b.read(os.path.join(row["record"], "link.json")), "link.json"))
+    link = b.wait_for(lambda: b.read_link(row["record"]), "link.json")
     return {"code": code, "link": link, "exists": os.path.exists(link["path"]), "text": b.rlrun(box, "runs", row["id"]).out}
 
 

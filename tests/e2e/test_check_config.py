@@ -296,6 +296,25 @@ def test_secret_of_the_operator_s_environment(scene: Scene, checkout: str) -> No
     assert "Zk81-very-secret-xYz" not in found.out + found.err
 
 
+@pytest.mark.parametrize("args", [["check"], ["check", "--json"], ["check", "-q"], ["check", "--structure-only"], ["run"],
+                                  ["check", "--structure-only", "--json"], ["run", "--json"], ["nodes"]], ids=" ".join)
+def test_no_secret_in_the_runner_s_warnings_and_refusals(scene: Scene, checkout: str, args: list) -> None:
+    add_config(checkout, "train", "mine", "MODEL_PATH=https://bob:hunter2hunter2@models/$MY_TOKEN\n" + BODY)
+    found = scene.run(args[:1] + ["mine"] + args[1:], root=checkout, env={"MY_TOKEN": "Zk81-very-secret-xYz"})
+    if args[0] != "nodes" and "-q" not in args:
+        assert "no rule for the model" in found.out + found.err, found.err
+    assert found.exit in (0, 1) and not [word for word in ("hunter2", "Zk81") if word in found.out + found.err]
+
+
+def test_no_secret_in_what_is_worth_a_second_look(scene: Scene, checkout: str) -> None:
+    folder = Path(checkout, "https:/bob:hunter2hunter2@data")
+    folder.mkdir(parents=True)
+    (folder / "x.parquet").write_text("")
+    add_config(checkout, "train", "mine", "TRAIN_FILES=https://bob:hunter2hunter2@data/x.parquet\n" + BODY)
+    found = scene.run(["run", "mine"], root=checkout)
+    assert found.exit == 3 and "is this the one you meant?" in found.err and "hunter2" not in found.out + found.err
+
+
 def test_secrets_in_the_launch_log_are_announced(scene: Scene) -> None:
     told = details(scene.check("secret"), "secrets:in-log")
     assert "HF_TOKEN" in told and "0600" in told

@@ -76,6 +76,9 @@ BYSTANDERS: Dict[str, str] = {
     + "cd $SCENE\n"
     + start("bash train/train.sh x", "train.sh x")
     + 'cd "$ROOT"\n',
+    "runner_of_another_project_of_the_same_layout": "mkdir -p $SCENE/scripts/train\n"
+    + "echo 'read -r _ < <(sleep 600)' >$SCENE/scripts/train/train.sh\n"
+    + start("bash $SCENE/scripts/train/train.sh x", "train.sh x"),
     "another_runner": act(argv=["bash", "/x/scripts/train/pretrain.sh"]) + act(argv=["bash", "scripts/train/train.sh.bak"]),
     "P5_tail_of_a_trainer": act(argv=["tail", "-F", "/x/outputs/logs/PRL::Trainer/trainer.log"]),
     "title_that_only_mentions_it": act(title="sshd: PRL::Trainer [priv]") + act(title="tmux: bash scripts/train/train.sh"),
@@ -258,6 +261,30 @@ def test_hidepid_hides_nothing_from_root(scene: Scene) -> None:
 def test_root_s_run_is_seen_by_another_user(scene: Scene) -> None:
     found = scene.check(before="settle\n" + act(argv=["bash", "/x/scripts/train/train.sh", "y.env"]), prefix="$NOBODY")
     assert "job:running" in found.blocking and "(root)" in details(found, "job:running")
+
+
+SERVES = ("settle\nAS=($NOBODY)\n" + act(argv=["/opt/bin/vllm", "serve", "m", "--api-key", "topsecretvalue99"], comm="vllm")
+          + act(argv=["python3", "-m", MODULE, "wandb.api_key=topsecretvalue99"]))
+
+
+@pytest.mark.parametrize("words", [["check", "pinned"], ["check", "pinned", "--json"], ["run", "pinned"], ["run", "pinned", "--json"],
+                                   ["probe"], ["probe", "--json"]], ids=" ".join)
+def test_no_secret_of_other_processes_is_shown(scene: Scene, words: List[str]) -> None:
+    found = scene.run(words, before=SERVES)
+    assert MODULE in found.out + found.err and "topsecret" not in found.out + found.err
+    assert words[0] == "run" or "--api-key <redacted>" in found.out
+
+
+def test_a_proc_of_pids_only_has_no_port_table(scene: Scene) -> None:
+    found = scene.check(before=listen("127.0.0.1", 6379) + "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net || exit 98\n")
+    assert found.blocking == [] and "port:unknown" in found.warnings and "6379 8265" in details(found, "port:unknown")
+    assert details(found, "port:free") == ""
+
+
+def test_no_proc_at_all_is_said_and_not_called_hidepid(scene: Scene) -> None:
+    found = scene.run([], before="umount -l /proc", command='"$PYTHON" "$PYZ" check pinned --json; "$PYTHON" "$PYZ" probe >&2')
+    assert "/proc is not mounted" in details(found, "job:hidden") and "hidepid" not in found.out + found.err
+    assert "port:unknown" in found.warnings and "/proc is not mounted" in found.err
 
 
 def test_control_characters_of_other_processes_are_escaped(scene: Scene) -> None:

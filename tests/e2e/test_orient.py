@@ -164,6 +164,11 @@ def test_question_is_asked_twice_and_no_more(talk) -> None:
     assert code == 2 and "no config was chosen" in shown and shown.count("Which one?") == 2
 
 
+def test_a_digit_that_is_no_number_is_no_answer(talk) -> None:
+    code, shown = talk(["check", "pinned"], [("Which one?", "²\r".encode()), ("Which one?", b"9" * 5000 + b"\r")])
+    assert code == 2 and "no config was chosen" in shown and "a bug" not in shown
+
+
 @pytest.mark.parametrize("key", [b"\r", b"\x04"])
 def test_question_is_not_answered(talk, key: bytes) -> None:
     code, shown = talk(["check", "pinned"], [("Which one?", key)])

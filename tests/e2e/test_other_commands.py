@@ -232,6 +232,11 @@ def test_demo_without_a_folder(run_pyz, clean_env: Dict[str, str], tmp_path: Pat
     assert done.returncode == 0 and str(tmp_path) in done.stdout and len(list(tmp_path.glob("rlrun-demo-*"))) == 1
 
 
+def test_demo_without_any_temporary_folder(scene: Scene) -> None:
+    found = scene.run(["demo"], before="settle\nmount -o remount,ro /tmp; mount -t tmpfs -o ro tmpfs /var/tmp; cd /proc")
+    assert found.exit == 5 and "can't unpack" in found.err and "a bug" not in found.err
+
+
 def test_version(run_pyz) -> None:
     for words in (["version"], ["--version"]):
         done = run_pyz(words)
@@ -298,6 +303,14 @@ def test_runs_is_not_upset_by_rubbish(run_pyz, tmp_path: Path) -> None:
         (folder / name).mkdir(parents=True)
         (folder / name / "record.json").write_text(content)
     (folder / "file").write_text("x")
+    for name in ("pipe", "log"):
+        (folder / name).mkdir()
+    os.mkfifo(str(folder / "pipe/record.json"))
+    os.mkfifo(str(folder / "e.log"))
+    (folder / "log/record.json").write_text(json.dumps(
+        {"project": "toy", "kind": "train", "train_log": str(folder / "e.log"), "parts": None, "runner": {"pid": 1e400}}))
+    done = run_pyz(["run", "pinned"], cwd=root, is_boxed=True)
+    assert done.returncode == 3 and "hours/step unknown" in done.stderr
     for words in (["runs"], ["runs", "--json"], ["runs", "d"], ["runs", "f", "--json"]):
         done = run_pyz(words, cwd=root)
         assert done.returncode in (0, 2) and "Traceback" not in done.stderr and "rlrun: a bug" not in done.stderr, done.stderr

@@ -137,6 +137,28 @@ def test_no_secret_in_a_record_nor_on_the_screen(play, root, config):
         assert SECRETS[2] in log["text"] and log["mode"] == 0o600
 
 
+def play_fatal(box):
+    env = {"MY_TOKEN": SECRETS[5]}
+    digest = b.check(box, "refuses", env=env)["digest"]
+    words = ("run", "refuses", "--confirm", digest, "--again", "--board", "leave")
+    shown = [b.rlrun(box, *words, env=env), b.rlrun(box, *words, "--json", env=env)]
+    shown += [b.rlrun(box, *words, "--foreground", "--old-log", "lose", env=env)]
+    return {"shown": shown, "records": [read_files(row["record"]) for row in b.list_runs(box)]}
+
+
+def test_no_secret_of_the_launch_log_s_last_words(play, root):
+    add_config(root, "train", "refuses", "PROJECT_NAME=toy\nEXP_NAME=refuses\n" + MODULES + (
+        '[ "$DRY_RUN" = 1 ] || die "no answer of https://bob:hunter2hunter2@models" "the token was $MY_TOKEN"\n'))
+    facts = play(play_fatal, root)
+    for code, out, err in facts["shown"]:
+        assert code == 4 and "no answer of https://" in out, out + err
+        assert "hunter2" not in out + err and SECRETS[5] not in out + err
+    for files in facts["records"]:
+        assert "no answer of" in files["record.json"]["text"]
+        assert not [name for name in files if "hunter2" in files[name]["text"] or SECRETS[5] in files[name]["text"]
+                    and not name.startswith("config.")]
+
+
 # --- how it ended
 
 
@@ -300,7 +322,7 @@ def test_D3_where_the_record_can_not_be_written_nothing_is_launched(play, root, 
     code, out, err = facts["done"]
     assert code == 5 and words in err and "Traceback" not in err, err
     told = json.loads(out)
-    assert (told["launched"], told["exit"], told["reason"]) == (False, 5, "record")
+    assert (told["launched"], told["exit"]) == (False, 5) and told["reason"] == ("scratch" if how == "quota" else "record")
     assert facts["runners"] == facts["keepers"] == [] and not facts["trials"]
     assert facts["runs"][0] == 0 and all(
         row["state"] in ("not started", "unreadable") for row in json.loads(facts["runs"][1])["runs"]

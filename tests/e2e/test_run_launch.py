@@ -244,10 +244,10 @@ def play_replaced(box):
     with open(own, "wb") as out:
         out.write(b"not a zip any more")
     os.unlink(own)
-    result = b.wait_for(lambda: b.read(os.path.join(found["record"], "link.json")), "the keeper's link")
+    result = b.wait_for(lambda: b.read_link(found["record"]), "the keeper's link")
     os.killpg(found["runner"]["pgid"], signal.SIGINT)
     return {
-        "link": json.loads(result),
+        "link": result,
         "exit": json.loads(b.wait_for(lambda: b.read(os.path.join(found["record"], "exit.json")), "exit.json")),
     }
 

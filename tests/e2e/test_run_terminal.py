@@ -214,7 +214,7 @@ def test_prompts_reach_the_terminal_wherever_the_streams_go(play, root, which):
     assert ("Launched (background)" in facts["file"]) == (which != "stderr")
     assert ("Launched (background)" in shown) == (which != "stdout")
     if which != "stdout":
-        assert "run configuration (train)" in facts["file"] and "\x1b" not in facts["file"]
+        assert "run configuration (train)" in facts["text"] and "\x1b" not in facts["file"]  # the plan is where the question is
 
 
 def play_odd_stdin(box):

@@ -148,12 +148,6 @@ def test_N9_bare_ipv6_head():
     assert "fd00::5" in sentence and "brackets" in sentence and fix
 
 
-def test_N9_brackets():
-    assert address.format_host_port("fd00::5", 6379) == "[fd00::5]:6379"
-    assert address.format_host_port("[fd00::5]", 6379) == "[fd00::5]:6379"
-    assert address.format_host_port("node1", 6379) == "node1:6379"
-
-
 @pytest.mark.parametrize("head, resolves", [("node1", "127.0.1.1"), ("localhost", "::1"), ("127.0.0.1", "127.0.0.1")])
 def test_N7_head_resolves_to_loopback(head, resolves):
     (sentence, fix), = judge(head=head, resolves=resolves)

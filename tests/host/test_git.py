@@ -10,6 +10,10 @@ from rlrun.host import git
 ODD = 'o d"d\nnäme'
 
 
+def read_git(root, timeout_seconds=10):
+    return git.finish_git(git.start_git(root), timeout_seconds)
+
+
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path, monkeypatch):
     """No settings of this machine: a home of its own, and no variables of a git around us."""
@@ -65,13 +69,13 @@ def snapshot(root):
 
 def test_a_clean_checkout(repo):
     (repo / "untracked").write_text("")
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     assert found == (run_git(repo, "rev-parse", "HEAD"), "work/x", (), "", "")
 
 
 def test_a_detached_head(repo):
     run_git(repo, "checkout", "-q", "--detach")
-    assert git.read_git(str(repo)).branch == "detached"
+    assert read_git(str(repo)).branch == "detached"
 
 
 def test_dirty_files_of_all_kinds(repo):
@@ -80,7 +84,7 @@ def test_dirty_files_of_all_kinds(repo):
     (repo / "added").write_text("x")
     run_git(repo, "add", "added")
     run_git(repo, "mv", "other", "moved")
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     assert found.dirty == tuple(sorted(["added", "moved", "other", "plain", ODD]))
     assert len(found.dirty_digest) == 64 and found.reason == ""
 
@@ -90,31 +94,31 @@ def test_the_digest_follows_the_content_and_nothing_else(repo):
     (repo / "plain").write_text(lines)
     commit(repo)
     (repo / "plain").write_text(lines.replace("20\n", "two\n"))
-    first = git.read_git(str(repo))
+    first = read_git(str(repo))
     os.utime(str(repo / "other"), (1, 1))  # touched, the same
     run_git(repo, "config", "diff.noprefix", "true")
     run_git(repo, "config", "diff.context", "7")
-    assert git.read_git(str(repo)) == first
+    assert read_git(str(repo)) == first
     run_git(repo, "add", "plain")
-    assert git.read_git(str(repo)).dirty_digest == first.dirty_digest
+    assert read_git(str(repo)).dirty_digest == first.dirty_digest
     (repo / "plain").write_text(lines.replace("20\n", "three\n"))
-    assert git.read_git(str(repo)).dirty_digest not in ("", first.dirty_digest)
+    assert read_git(str(repo)).dirty_digest not in ("", first.dirty_digest)
 
 
 def test_binary_files_and_modes_count(repo):
     (repo / "plain").write_bytes(b"\0\1")
-    first = git.read_git(str(repo)).dirty_digest
+    first = read_git(str(repo)).dirty_digest
     (repo / "plain").write_bytes(b"\0\2")
-    second = git.read_git(str(repo)).dirty_digest
+    second = read_git(str(repo)).dirty_digest
     (repo / "plain").chmod(0o755)
-    assert len({first, second, git.read_git(str(repo)).dirty_digest, ""}) == 4
+    assert len({first, second, read_git(str(repo)).dirty_digest, ""}) == 4
 
 
 def test_nothing_is_written_also_not_the_index(repo):
     (repo / "plain").write_text("two\n")
     os.utime(str(repo / "other"), (1, 1))  # plain `git diff` would refresh the index because of it
     before = snapshot(repo)
-    git.read_git(str(repo))
+    read_git(str(repo))
     assert snapshot(repo) == before
 
 
@@ -133,7 +137,7 @@ def test_no_program_of_the_repository_is_run(repo):
     (repo / "plain").write_text("two\n")
     if trace.exists():
         trace.unlink()  # the settings above may have run it already
-    assert git.read_git(str(repo)).dirty == ("plain",)
+    assert read_git(str(repo)).dirty == ("plain",)
     assert not trace.exists()
 
 
@@ -142,25 +146,25 @@ def test_variables_of_a_surrounding_git_are_not_believed(repo, monkeypatch, tmp_
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
     (repo / "plain").write_text("two\n")
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     assert (found.dirty, found.reason) == (("plain",), "")
 
 
 def test_no_commit_yet(tmp_path):
     subprocess.check_call(["git", "init", "-q", str(tmp_path / "new")])
-    found = git.read_git(str(tmp_path / "new"))
+    found = read_git(str(tmp_path / "new"))
     assert (found.commit, found.reason) == ("", "no commit yet")
 
 
 def test_no_repository(tmp_path):
-    found = git.read_git(str(tmp_path / "home"))
+    found = read_git(str(tmp_path / "home"))
     assert (found.commit, found.reason) == ("", "not a git repository")
 
 
 @pytest.mark.parametrize("name", ["inner", "in:ner"])
 def test_a_folder_inside_another_repository(repo, name):
     (repo / name).mkdir()
-    found = git.read_git(str(repo / name))
+    found = read_git(str(repo / name))
     assert found.commit == ""
     assert found.reason == "not a repository of its own (it lies inside %s)" % os.path.realpath(str(repo))
 
@@ -168,8 +172,8 @@ def test_a_folder_inside_another_repository(repo, name):
 def test_a_checkout_reached_by_a_link_and_a_linked_worktree(repo, tmp_path):
     os.symlink(str(repo), str(tmp_path / "link"))
     run_git(repo, "worktree", "add", "-q", "-b", "second", str(tmp_path / "tree"))
-    assert git.read_git(str(tmp_path / "link")).branch == "work/x"
-    assert git.read_git(str(tmp_path / "tree")).branch == "second"
+    assert read_git(str(tmp_path / "link")).branch == "work/x"
+    assert read_git(str(tmp_path / "tree")).branch == "second"
 
 
 def test_C7_dubious_ownership_for_real(repo):
@@ -178,7 +182,7 @@ def test_C7_dubious_ownership_for_real(repo):
     for folder, _, files in os.walk(str(repo)):
         for name in [folder] + [os.path.join(folder, name) for name in files]:
             os.chown(name, 54321, -1)
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     if found.commit:
         pytest.skip("this git does not look at the owner")
     assert "dubious ownership" in found.reason
@@ -189,32 +193,32 @@ def test_C7_dubious_ownership_for_real(repo):
                                      "fatal: unsafe repository ('/x' is owned by someone else)"])
 def test_C7_dubious_ownership_as_git_says_it(tmp_path, monkeypatch, message):
     use_fake_git(tmp_path, monkeypatch, 'echo "%s" >&2; exit 128\n' % message)
-    found = git.read_git(str(tmp_path))
+    found = read_git(str(tmp_path))
     assert found.commit == "" and "safe.directory" in found.reason
 
 
 def test_C7_no_git_at_all(repo, monkeypatch):
     monkeypatch.setenv("PATH", str(repo))
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     assert (found.commit, found.reason) == ("", "git is not on PATH")
 
 
 def test_C7_git_that_hangs(repo, tmp_path, monkeypatch):
     use_fake_git(tmp_path, monkeypatch, "exec sleep 100\n")
-    found = git.read_git(str(repo), timeout_seconds=0.2)
+    found = read_git(str(repo), timeout_seconds=0.2)
     assert found.commit == "" and "no end within" in found.reason
 
 
 def test_C7_a_git_that_fails_otherwise_is_quoted(repo, tmp_path, monkeypatch):
     use_fake_git(tmp_path, monkeypatch, "echo 'fatal: index file corrupt' >&2; exit 128\n")
-    assert git.read_git(str(repo)).reason == "git ended 128: fatal: index file corrupt"
+    assert read_git(str(repo)).reason == "git ended 128: fatal: index file corrupt"
 
 
 def test_a_diff_that_fails_keeps_the_commit(repo, tmp_path, monkeypatch):
     real = subprocess.check_output(["sh", "-c", "command -v git"], universal_newlines=True).strip()
     use_fake_git(tmp_path, monkeypatch, 'case " $* " in *" diff "*) echo bad >&2; exit 1;; esac; exec %s "$@"\n' % real)
     (repo / "plain").write_text("two\n")
-    found = git.read_git(str(repo))
+    found = read_git(str(repo))
     assert found.commit and found.dirty == ("plain",) and found.dirty_digest == ""
     assert found.reason == "the diff could not be read: git ended 1: bad"
 

@@ -151,7 +151,7 @@ def test_text_without_rows_has_no_holders(text: str) -> None:
 
 def test_a_reading_of_gpus_and_holders(make_fake: MakeFake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", make_fake(say(ROW), say(HOLDER))["PATH"])
-    reading = gpus.read_gpus()
+    reading = gpus.finish_query(gpus.start_query())
     assert reading == ("ok", "", (H100,), gpus.parse_holders(HOLDER), ())
     assert len(read_calls(tmp_path)) == 2
 

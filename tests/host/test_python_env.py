@@ -63,6 +63,15 @@ def test_asking_leaves_no_compiled_file_behind(tmp_path):
     assert sorted(os.listdir(str(tmp_path))) == ["helper.py", "sitecustomize.py", "verl.py"]
 
 
+def test_no_name_is_in_the_command_line(tmp_path):
+    """A runner's sweep kills by `vllm` in anybody's command line, and another rlrun reads them for that."""
+    python = make_program(tmp_path / "python", "tr '\\0' ' ' </proc/$$/cmdline\n")
+    asked = python_env.start_finding(python, ["vllm", "ray"], cwd=str(tmp_path))
+    assert asked.popen and b"python" in asked.popen.stdout.read()
+    assert python_env.finish_finding(asked, ["vllm"]) is None
+    assert "vllm" not in " ".join(asked.argv) and "ray" not in " ".join(asked.argv).replace(str(tmp_path), "")
+
+
 def test_a_finder_that_raises_means_not_found(tmp_path):
     make_tree(tmp_path, {"sitecustomize.py": (
         "import sys\nclass Finder:\n    def find_spec(self, name, path=None, target=None):\n"

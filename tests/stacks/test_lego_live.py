@@ -138,9 +138,43 @@ def test_root(argv, cwd, root):
     assert lego_live.find_root(process(*argv.split()), lambda pid: cwd) == root
 
 
+def make_project(folder, is_checkout=True):
+    (folder / "scripts/train").mkdir(parents=True)
+    (folder / "scripts/train/train.sh").write_text("")
+    (folder / "scripts/lib").mkdir()
+    if is_checkout:
+        (folder / "scripts/lib/preflight.sh").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("words", ["bash scripts/train/train.sh", "bash {}/scripts/train/train.sh", "bash go"])
+def test_a_runner_of_another_project_is_none(tmp_path, words):
+    """Its layout is the same; what tells a checkout is not there."""
+    for name, found in (("ours", ("runner", "train")), ("theirs", None)):
+        folder = make_project(tmp_path / name, is_checkout=name == "ours")
+        os.symlink("scripts/train/train.sh", str(folder / "go"))
+        assert role(*words.format(folder).split(), cwd=str(folder)) == found
+        assert lego_live.find_root(process(*words.format(folder).split()), {7: str(folder)}.get) == str(folder)
+
+
+def test_a_runner_beside_what_can_not_be_read_is_believed(tmp_path):
+    folder = make_project(tmp_path / "c", is_checkout=False)
+    os.symlink("preflight.sh", str(folder / "scripts/lib/preflight.sh"))  # a circle: not absent, and not to be read
+    assert role("bash", "scripts/train/train.sh", cwd=str(folder)) == ("runner", "train")
+
+
+def test_what_is_relative_to_a_hidden_directory_is_not_looked_for_in_ours(tmp_path, monkeypatch):
+    """Another user's: rlrun itself stands in a checkout, and that must not make his train.sh a runner."""
+    folder = make_project(tmp_path / "c")
+    os.symlink("train.sh", str(folder / "scripts/train/go.sh"))
+    monkeypatch.chdir(str(folder / "scripts/train"))
+    assert role("bash", "train.sh") is None and role("bash", "go.sh") is None
+    assert role("bash", "scripts/train/train.sh") == ("runner", "train")
+    assert lego_live.find_root(process("bash", "scripts/train/train.sh"), lambda pid: None) == ""
+
+
 def test_root_through_a_link_of_another_name(tmp_path):
-    (tmp_path / "c/scripts/train").mkdir(parents=True)
-    (tmp_path / "c/scripts/train/train.sh").write_text("")
+    make_project(tmp_path / "c")
     os.symlink(str(tmp_path / "c/scripts/train/train.sh"), str(tmp_path / "go"))
     assert role("bash", "go", cwd=str(tmp_path)) == ("runner", "train")
     assert lego_live.find_root(process("bash", "go"), lambda pid: str(tmp_path)) == os.path.realpath(str(tmp_path / "c"))
@@ -178,6 +212,11 @@ def test_rehearsals(tmp_path, argv, environ, script, found):
             ("/w/l", "/w/a", "/w/b", "/w/c"),
         ),
         ("python3 /c/webui/server.py --port x", "/", None, ("/c/logs",)),
+        ("python3 /c/webui/server.py --port \u00b2", "/", None, ("/c/logs",)),
+        ("python3 /c/webui/server.py --port " + "9" * 5000, "/", None, ("/c/logs",)),
+        ("python3 /c/webui/server.py --port", "/", 8080, ("/c/logs",)),
+        ("python3 webui/server.py", None, 8080, ()),
+        ("python3 webui/server.py --log-dir logs --extra-log-dir /l", None, 8080, ("/l",)),
     ],
 )
 def test_boards(argv, cwd, port, served):

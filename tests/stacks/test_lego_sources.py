@@ -1,4 +1,6 @@
 """What a config's text says before anything runs it."""
+import os
+
 import pytest
 
 from rlrun.stacks.lego_sources import find_names, read_sources
@@ -109,7 +111,39 @@ def test_sourced_files_that_only_bash_could_find(tmp_path, line, word):
 
 
 def test_a_sourced_file_that_is_not_there_is_one_that_was_tested_for(tmp_path):
-    assert sources(tmp_path, "[ -f /no/such ] && source /no/such\n").unread == ()
+    found = sources(tmp_path, "[ -f /no/such ] && source /no/such\n")
+    assert found.unread == () and "/no/such" in found.files  # should it come, that is a change
+
+
+@pytest.mark.parametrize("line", ['. "$SITE"/b.env', "source ~/b.env", "{ source b.env; }", "if source b.env; then :; fi",
+                                  "! source b.env", "( . b.env )", "source 'b'.env", 'source b"."env', "source ${NONE:-b.env}",
+                                  "builtin source b.env", "source -- b.env"])
+def test_every_way_to_write_a_source(tmp_path, line):
+    (tmp_path / "b.env").write_text("B=1\n")
+    found = sources(tmp_path, line + "\n", {"SITE": str(tmp_path), "HOME": str(tmp_path)})
+    assert found.files[1:] == (str(tmp_path / "b.env"),) and found.unread == ()
+
+
+@pytest.mark.parametrize("text", ['for f in d e; do source "$f"; done\n', 'f=d; source $f; f=e; source $f\n', "source *.env\n",
+                                  "source <(cat b.env)\n", "source {a,b}.env\n"])
+def test_a_source_that_moves_is_told(tmp_path, text):
+    assert sources(tmp_path, text, {"f": "e"}).unread
+
+
+def test_what_is_sourced_counts_at_its_place(tmp_path):
+    (tmp_path / "pin.site").write_text("EXP_NAME=fixedname\n")
+    assert sources(tmp_path, "EXP_NAME=x-$(date +%s)\nsource pin.site\n").changing == ()
+    assert sources(tmp_path, "source pin.site\nEXP_NAME=x-$(date +%s)\n").changing == ("EXP_NAME",)
+
+
+@pytest.mark.parametrize("value", ["$(TZ=Asia/Shanghai date +%F)", "$(/bin/date)", "`env TZ=UTC date`", "$(command date)"])
+def test_a_date_by_another_road(tmp_path, value):
+    assert sources(tmp_path, "EXP_NAME=x-%s\n" % value).changing == ("EXP_NAME",)
+
+
+def test_a_terminal_or_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    assert sources(tmp_path, "source /dev/stdin <<< 'A=1'\nsource pipe\n").unread == ("/dev/stdin", str(tmp_path / "pipe"))
 
 
 def test_circles_end(tmp_path):
@@ -120,7 +154,8 @@ def test_circles_end(tmp_path):
 def test_templates_come_after_and_do_not_overrule(tmp_path):
     (tmp_path / "t.env").write_text(': "${A:=$(date)}" "${T:=1}"\n')
     found = sources(tmp_path, "A=fixed\n", templates=["t.env", "gone.env"])
-    assert found.set_names == ("A", "T") and found.changing == () and found.unread == (str(tmp_path / "gone.env"),)
+    assert found.set_names == ("A", "T") and found.changing == () and found.unread == ()
+    assert found.files == (str(tmp_path / "c.env"), str(tmp_path / "t.env"), str(tmp_path / "gone.env"))
 
 
 def test_text_that_is_not_utf8(tmp_path):

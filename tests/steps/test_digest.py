@@ -64,7 +64,8 @@ def test_volatile_values_are_taken_out():
 
 
 def test_a_short_volatile_number_takes_nothing_else_with_it():
-    assert digest.drop_volatile("seed=7 n=70 7 17", [("7", "<S>")]) == "seed=<S> n=70 <S> 17"
+    assert digest.drop_volatile("seed=7 n=70 S=7 7 17", [("7", "<S>")]) == "seed=7 n=70 S=<S> 7 17"
+    assert digest.drop_volatile("seed=77 n=770 77", [("77", "<S>")]) == "seed=<S> n=770 77"
 
 
 @settings(max_examples=50, deadline=None)

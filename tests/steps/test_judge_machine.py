@@ -4,7 +4,7 @@ import os
 import pytest
 from steps.made import make_gpu, make_machine, make_plan, make_process
 
-from rlrun.steps import judge_machine
+from rlrun.steps import judge_machine, shapes
 from rlrun.values import GpuHolder, GpuReading, Listener, LiveRun, Port, Sweep, SweepRule, SweptProcess
 
 
@@ -21,6 +21,29 @@ def test_long_and_foul_command_lines():
     words = judge_machine.describe_process(make_process(7, "x" * 500, "\x1b[2J"))
     assert len(words) < 170 and "\x1b" not in words
     assert "[comm]" in judge_machine.describe_process(make_process(7, comm="comm"))
+
+
+@pytest.mark.parametrize("words", [
+    ["vllm", "serve", "m", "--api-key", "topsecretvalue99"], ["vllm", "serve", "--api-key=topsecretvalue99"],
+    ["vllm serve m --api-key topsecretvalue99"], ["env", "HF_TOKEN=topsecretvalue99", "x"],
+    ["sh", "-c", "curl https://bob:topsecretvalue99@host/"], ["x" * 90, "--api-key", "topsecretvalue99"]])
+def test_secrets_of_other_processes_are_not_shown(words):
+    process = make_process(7, *words)
+    swept = SweptProcess(process, "alice", True)
+    shown = [judge_machine.describe_process(process), judge_machine.show_command(process)]
+    shown += [check.detail for check in judge_machine.judge_sweep(make_plan(), Sweep((swept,), ()))]
+    shown.append(str(shapes.shape_plan(make_plan(), Sweep((swept,), ()), ())))
+    holders = (GpuHolder(99, "GPU-0", 9000, " ".join(words)),)
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0, 9000),), holders, ()))
+    shown += [check.detail for check in judge_machine.judge_gpus(make_plan(gpu_count=1), machine)]
+    assert not [text for text in shown if "topsecret" in text] and judge_machine.show_command(process).count("<redacted>") == 1
+
+
+def test_a_table_that_is_not_there_is_not_called_hidepid():
+    (check,) = judge_machine.judge_jobs(make_plan(), make_machine(is_partial=True))
+    assert check.name == "job:hidden" and "/proc is not mounted" in check.detail and "hidepid" not in check.detail
+    (check,) = judge_machine.judge_jobs(make_plan(), make_machine([make_process(5, "x")], is_partial=True))
+    assert "hidepid" in check.detail
 
 
 def run_of(*processes):
@@ -98,6 +121,14 @@ def test_N3_time_wait_is_a_note():
 
 def test_unknown_ports_are_skipped():
     assert names(judge_machine.judge_ports(make_plan(experiment=""), make_machine())) == [("port:free", "skipped")]
+
+
+def test_ports_without_a_table_are_unknown(monkeypatch):
+    monkeypatch.setattr(judge_machine.ports, "has_port_table", lambda: False)
+    plan = make_plan(ports=(Port(6379, "ray"), Port(8265, "ray dashboard")))
+    (check,) = judge_machine.judge_ports(plan, make_machine())
+    assert (check.name, check.status) == ("port:unknown", "advisory") and "6379 8265" in check.detail and check.fix
+    assert names(judge_machine.judge_ports(plan, make_machine(), is_head=False)) == [("port:free", "pass")]
 
 
 RULE = SweepRule(("vllm|raylet",), (), "rule", True)

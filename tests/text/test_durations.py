@@ -17,20 +17,6 @@ def test_format_age(seconds, shown):
     assert durations.format_age(seconds) == shown
 
 
-@pytest.mark.parametrize("text,seconds", [
-    ("6h", 21600), ("90m", 5400), ("45s", 45), ("1h30m", 5400), ("90", 90), ("0", 0), ("1.5h", 5400), ("2d", 172800),
-    (" 1h 30m ", 5400), ("1H", 3600)])
-def test_parse_duration(text, seconds):
-    assert durations.parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", [
-    "", " ", "h", "-5", "-5m", "1x", "30m1h", "1h1h", "1e3", "nan", "inf", "١٢", "9" * 40, "5 5", "1.h", "1h\n\n2x"])
-def test_parse_duration_refuses(text):
-    with pytest.raises(ValueError, match="not a duration"):
-        durations.parse_duration(text)
-
-
 @pytest.mark.parametrize("size,shown", [
     (0, "0 B"), (900, "900 B"), (12 * 1024, "12 KiB"), (640 * 2 ** 20, "640 MiB"), (128.4 * 2 ** 30, "128.4 GiB"),
     (1023.97 * 2 ** 30, "1.0 TiB"), (1023.9, "1 KiB"), (2 ** 90, "1073741824.0 EiB")])
