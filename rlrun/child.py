@@ -30,27 +30,27 @@ class Running(NamedTuple):
 def start(argv: Sequence[str], *, cwd: Optional[str] = None, env: Optional[Dict[str, str]] = None,
           merge: bool = False) -> Running:
     """Starts a program without waiting. With `merge`, stderr goes into the same pipe as stdout, so order is kept."""
-    popen: "Optional[subprocess.Popen[bytes]]" = None
     caught: List[int] = []
+    popen: "Optional[subprocess.Popen[bytes]]" = None
+    failure: Optional[OSError] = None
+    previous = _hold_signals(caught)
     try:
-        previous = _hold_signals(caught)
         try:
             popen = subprocess.Popen(
                 list(argv), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if merge else subprocess.PIPE, start_new_session=True)
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
+            failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
         for number in caught:
             previous[number](number, None)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
-        failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
-        return Running(tuple(argv), None, failure, time.monotonic())
     except BaseException:
         if popen:
             end_group(popen)
         raise
-    return Running(tuple(argv), popen, None, time.monotonic())
+    return Running(tuple(argv), popen, failure, time.monotonic())
 
 
 def _hold_signals(caught: List[int]) -> Dict[int, Callable[..., Any]]:

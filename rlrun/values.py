@@ -292,6 +292,13 @@ class Git(NamedTuple):
     reason: str
 
 
+class Fingerprint(NamedTuple):
+    """A plan's digest and the parts that it was made of, for telling what changed."""
+
+    digest: str
+    parts: Dict[str, str]
+
+
 class Verdict(NamedTuple):
     """The judgement: YES only if nothing blocks."""
 

@@ -51,6 +51,18 @@ def test_nothing_is_left_behind(tmp_path: Path, name: str) -> None:
             time.sleep(0.01)
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_none_is_lost_where_the_program_can_not_start(name: str) -> None:
+    """The signal arrives in the middle of starts that fail, one after the other."""
+    code = STARTER.partition("running = None")[0] + (
+        "import os, threading; threading.Timer(0.1, os.kill, (os.getpid(), signal.SIG" + name + ")).start()\n"
+        "try:\n    while True:\n        child.start(['/no/such/program'])\nexcept KeyboardInterrupt:\n    print('interrupted')\n")
+    for _ in range(4):
+        done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)), stdout=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, timeout=60, check=True)
+        assert done.stdout == b"interrupted\n"
+
+
 def test_ignored_signals_stay_ignored_for_the_program() -> None:
     code = ("import signal; from rlrun import child; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
             "print(child.run(['bash', '-c', 'trap'], 30).how, signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, "

@@ -7,14 +7,14 @@ from typing import Any, Tuple
 from ..errors import BLOCKED, MACHINE, OK, OperatorError
 from ..steps import nodes, preflight, record, survey
 from ..text import terminal as term
-from . import check
 from . import options as shared
+from . import surveying
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `nodes`."""
     shared.add_where(parser)
-    check.add_timeout(parser)
+    surveying.add_timeout(parser)
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:

@@ -15,7 +15,7 @@ from ..text import terminal as term
 from ..text.durations import format_age
 from ..text.shell import escape_controls
 from ..values import Choices, Launch, LiveRun, Verdict
-from . import check, launched
+from . import checked, launched, surveying
 from . import options as shared
 
 _LOCK_SECONDS = 30.0
@@ -31,7 +31,7 @@ class _Answers(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`. Each question has one that answers it."""
     shared.add_where(parser)
-    check.add_timeout(parser)
+    surveying.add_timeout(parser)
     parser.add_argument("--confirm", default="", metavar="DIGEST",
                         help="launch if the plan still has this digest (check prints it)")
     parser.add_argument("--again", action="store_true", help="launch a confirmed plan that was launched already")
@@ -53,13 +53,13 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     request = shared.find_request(where, terminal)
     _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
     environ = survey.read_operator_environment()
-    found = check.survey_with_progress(request, environ, options.dry_run_timeout, terminal)
-    secrets = check.collect_secrets(found, environ)
+    found = surveying.survey_with_progress(request, environ, options.dry_run_timeout, terminal, lambda: None)
+    secrets = surveying.collect_secrets(found, environ)
     if found.board.pid:  # now, not after the question: the pyz may be replaced meanwhile
         from ..steps import board_link  # noqa: F401
     if found.verdict.blocking:
         return _refuse_verdict(found, terminal, secrets)
-    plan = "\n".join(check.render(found, terminal, secrets, "run") + [""] + _look(found))
+    plan = "\n".join(checked.render(found, terminal, secrets, "run") + [""] + _look(found))
     if not choices.confirm:
         term.tell(terminal, plan)  # what the yes is given to is shown, also with -q
     elif not terminal.is_json:
@@ -91,7 +91,7 @@ def _refuse_verdict(found: survey.Survey, terminal: term.Terminal, secrets: Tupl
         shape = shapes.shape_check(found, secrets)
         shape.update(command="run", launched=False, reason="blocked")
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
-    lines = ["Preflight failed — fix the items below before `rlrun run`.", ""] + check.render(found, terminal, secrets, "run")
+    lines = ["Preflight failed — fix the items below before `rlrun run`.", ""] + checked.render(found, terminal, secrets, "run")
     lines += report.render_steps(found.verdict.checks)
     term.print_error(terminal, "\n".join(lines))
     return BLOCKED

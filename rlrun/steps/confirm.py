@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ..errors import NOT_CONFIRMED, USAGE, OperatorError
 from ..text.durations import format_age, format_bytes
 from ..text.shell import quote_words
-from ..values import Board, Choices, Plan
+from ..values import Board, Choices, Fingerprint, Plan
 from . import digest, judge_config
 from .board import pick_served
 
@@ -98,7 +98,7 @@ def check_digest(word: str) -> str:
     return word.strip().lower()
 
 
-def refuse_other_plan(confirmed: str, plan: Plan, print_: digest.Fingerprint, earlier: Optional[Dict[str, Any]],
+def refuse_other_plan(confirmed: str, plan: Plan, print_: Fingerprint, earlier: Optional[Dict[str, Any]],
                       recent: Tuple[str, ...], secrets: Tuple[str, ...]) -> OperatorError:
     """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `secrets` are what
     was taken out of the recorded parts."""

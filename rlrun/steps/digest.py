@@ -5,23 +5,16 @@ import os
 import re
 import shlex
 import stat
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Dict, List, Tuple
 
 from ..text.redact import redact
 from ..text.secret_names import is_secret_name
-from ..values import Git, Plan
+from ..values import Fingerprint, Git, Plan
 
 # $'\303\274ber'
 _C_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.S)
 # A value shorter than this is taken out only where it is a whole value: too many words contain a 7.
 _MIN_SEARCHED = 4
-
-
-class Fingerprint(NamedTuple):
-    """A plan's digest and the parts that it was made of, for telling what changed."""
-
-    digest: str
-    parts: Dict[str, str]
 
 
 def hash_file(path: str) -> str:

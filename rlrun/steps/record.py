@@ -13,9 +13,9 @@ from ..errors import MACHINE, OperatorError
 from ..host import procs
 from ..text import redact
 from ..text.shell import quote_words
-from ..values import Git, Identity, Plan, RunRow
+from ..values import Fingerprint, Git, Identity, Plan, RunRow
 from . import judge_config
-from .digest import Fingerprint, hash_file, shorten_parts
+from .digest import hash_file, shorten_parts
 
 SCHEMA = 1
 _FOLDER = os.path.join("logs", "rlrun")

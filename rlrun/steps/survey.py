@@ -4,12 +4,11 @@ What judges is imported while the runner checks its config, which takes longer; 
 an operator thinks, and then nothing more can be imported from it.
 """
 import os
-from typing import Dict, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Set, Tuple
 
 from .. import child
-from ..text import redact
-from ..values import Board, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
-from . import digest, preflight
+from ..values import Board, Fingerprint, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
+from . import preflight
 
 
 class Survey(NamedTuple):
@@ -23,14 +22,14 @@ class Survey(NamedTuple):
     sweep: Sweep
     verdict: Verdict
     git: Git
-    fingerprint: digest.Fingerprint
+    fingerprint: Fingerprint
     board: Board
     is_visible: bool
 
 
-def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) -> Survey:
+def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, meanwhile: Callable[[], None]) -> Survey:
     """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs, the
-    runner's Python while the machine is read."""
+    runner's Python while the machine is read. `meanwhile` is called once all of them are under way."""
     dry_run = preflight.start_dry_run(request, environ)
     query = asked = git_handle = None
     try:
@@ -38,7 +37,8 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float) ->
         from ..host import gpus
         query = gpus.start_query()
         git_handle = host_git.start_git(request.checkout.root)
-        from . import guard, judge, judge_host, judge_machine
+        from . import digest, guard, judge, judge_host, judge_machine
+        meanwhile()
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
         asked = None if said.died else judge_host.ask_imports(plan)
         git = host_git.finish_git(git_handle)
@@ -84,7 +84,7 @@ def look_again(found: Survey, environ: Dict[str, str]) -> SecondLook:
     """The second look, under the lock: the live part judged anew, and what of the plan changed since."""
     from ..host import address
     from ..host import git as host_git
-    from . import guard, judge, judge_machine
+    from . import digest, guard, judge, judge_machine
     git_handle = host_git.start_git(found.plan.root)
     machine = guard.read_machine()
     sweep = judge_machine.find_sweep(found.plan, machine)
@@ -104,6 +104,7 @@ def read_operator_environment() -> Dict[str, str]:
 
 def find_source_secrets(plan: Plan) -> Tuple[str, ...]:
     """The secrets that config and templates spell out: a dry run that died has shown no environment to know them by."""
+    from ..text import redact
     found: Set[str] = set()
     for path in plan.sources:
         try:

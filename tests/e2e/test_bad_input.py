@@ -111,9 +111,8 @@ def test_deleted_working_directory_and_a_relative_path_of_the_file(boxed, pyz: s
     script = 'd=$(mktemp -d) && cp "$2" "$d/rlrun.pyz" && mkdir "$d/gone" && cd "$d/gone" && rmdir "$PWD" && "$1" ../rlrun.pyz "${@:3}"'
     words = ["bash", "-c", script, "x", sys.executable, pyz]
     done = boxed(words + ["check", "pinned", "--root", shared_checkout])
-    assert done.returncode == 0 and "python3 ../rlrun.pyz run " in done.stdout or "../rlrun.pyz run " in done.stdout, done.stderr
+    assert done.returncode == 0 and "Launch: ../rlrun.pyz run " in done.stdout, done.stdout + done.stderr
     refuse(boxed(words + ["demo", "there"]), 5, "can't unpack to there")
-    refuse(boxed(words + ["check", "pinned", "--root", "there"]), 5)
 
 
 def test_checkout_without_a_runner(run_pyz, checkout: str) -> None:

@@ -1,4 +1,5 @@
 """`probe`, `configs`, `nodes` (N5, N7, N9), `demo`, `explain`, `version`, and the help of each."""
+import json
 import os
 import re
 import shlex

@@ -1,0 +1,56 @@
+"""The report of a check, for `check` and for `run`: a survey in, lines out."""
+from typing import List, Tuple
+
+from ..steps import confirm, judge, survey
+from ..text import report
+from ..text import terminal as term
+from ..text.redact import redact
+from ..text.shell import quote_words
+from ..values import Choices
+from . import options as shared
+
+
+def summarise(found: survey.Survey, terminal: term.Terminal) -> List[str]:
+    """The verdict and what blocks."""
+    lines = [_render_verdict(found, terminal)]
+    return lines + report.render_checks(terminal, [check for check in found.verdict.checks if check.status == "blocks"])
+
+
+def _render_verdict(found: survey.Survey, terminal: term.Terminal) -> str:
+    return report.render_verdict(terminal, found.verdict, judge.count(found.verdict, "blocks"),
+                                 judge.count(found.verdict, "advisory"))
+
+
+def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ...], command: str = "check") -> List[str]:
+    """The report as lines, up to the board."""
+    plan = found.plan
+    digest = "" if found.preflight.died else found.fingerprint.digest
+    lines = [report.render_title(command, plan, digest), "", _render_verdict(found, terminal), ""]
+    lines += report.render_checks(terminal, found.verdict.checks)
+    if found.preflight.is_thin:
+        lines += ["", "(%s runs have no preflight of their own: the rules that a train config must pass were not applied.)"
+                  % plan.kind]
+    if plan.topology.nodes > 1:
+        lines += ["", "(multi-node: this covers this node only; run `rlrun check` once on every other node too.)"]
+    lines += [""] + report.render_last_words(found.preflight, secrets)
+    if plan.block:
+        lines += [report.render_block(plan, secrets), ""]
+    lines.append("Log         %s" % (redact(plan.train_log, secrets) or "unknown: the runner did not tell it"))
+    lines.append("Commit      %s" % report.describe_git(found.git))
+    lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))
+    return lines
+
+
+def render_end(found: survey.Survey, where: shared.Where) -> List[str]:
+    """What to do next, and the line that launches or checks again."""
+    lines = report.render_steps(found.verdict.checks)
+    if found.plan.topology.nodes > 1:
+        lines.append("Other nodes: rlrun nodes %s" % quote_words(shared.name_config(where, found.plan)))
+    if found.verdict.blocking:
+        lines.append("Re-check: rlrun check %s" % quote_words(shared.name_config(where, found.plan)))
+    else:
+        choices = Choices("", False, "", "", "")
+        questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
+        lines.append("Launch: %s" % confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
+                                                                  shared.name_config(where, found.plan), shared.name_program()))
+    return lines

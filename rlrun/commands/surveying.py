@@ -1,0 +1,55 @@
+"""What every command does that lets the runner check its config: the option, the waiting, the secrets. Imports little: the
+sooner the dry run is under way, the sooner all is done."""
+import argparse
+import sys
+import threading
+from typing import Callable, Dict, Tuple
+
+from ..steps import survey
+from ..text import terminal as term
+from ..values import Request
+
+_PROGRESS_SECONDS = 2.0
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """--dry-run-timeout, of all commands that let the runner check its config."""
+    parser.add_argument("--dry-run-timeout", type=_parse_seconds, default=300.0, metavar="SECONDS",
+                        help="limit of the runner's own check (default: 300)")
+
+
+def _parse_seconds(word: str) -> float:
+    seconds = float(word)
+    if not 0 < seconds < 1e7:  # also what is not a number
+        raise ValueError(word)
+    return seconds
+
+
+def survey_with_progress(request: Request, environ: Dict[str, str], timeout_seconds: float,
+                         terminal: term.Terminal, meanwhile: Callable[[], None]) -> survey.Survey:
+    """The survey, no secret in what is shown of it; at a terminal a line says after two seconds what is waited for.
+    `meanwhile`: what can be done while the runner checks, such as importing what will be needed."""
+    timer = threading.Timer(_PROGRESS_SECONDS, term.print_note, (terminal, "the runner checks its config (Ctrl-C ends that) …"))
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        return _hide_secrets(survey.survey(request, environ, timeout_seconds, meanwhile), environ)
+    finally:
+        timer.cancel()
+
+
+def _hide_secrets(found: survey.Survey, environ: Dict[str, str]) -> survey.Survey:
+    """Here and not where it is printed: there are many places that print a check."""
+    from ..steps import judge
+    from ..text.redact import redact
+    secrets = collect_secrets(found, environ)
+    look = tuple((label, redact(value, secrets)) for label, value in found.plan.second_look)
+    return found._replace(verdict=judge.hide_secrets(found.verdict, secrets), plan=found.plan._replace(second_look=look))
+
+
+def collect_secrets(found: survey.Survey, environ: Dict[str, str]) -> Tuple[str, ...]:
+    """All values that must not be shown: of this environment, of the resolved one, and what the config spells out."""
+    from ..text.redact import find_secrets
+    values = set(find_secrets(environ)) | set(find_secrets(found.plan.environment)) | set(survey.find_source_secrets(found.plan))
+    return tuple(sorted(values, key=lambda value: (-len(value), value)))
