@@ -108,6 +108,11 @@ def _parse(command: Command, words: List[str]) -> Any:
         def error(self, message: str) -> "Any":
             raise errors.OperatorError(message, "rlrun %s --help" % command.name, errors.USAGE, "usage")
 
+        def _print_message(self, message: str, file: Any = None) -> None:
+            from .text.terminal import make_terminal, print_result
+            if message:
+                print_result(make_terminal("never", False, False), message)
+
     extra: Dict[str, Any] = {"color": False} if sys.version_info >= (3, 14) else {}
     parser = Parser(prog="rlrun " + command.name, description=_capital(command.summary) + ".",
                     epilog="example:\n  " + command.example, allow_abbrev=False,

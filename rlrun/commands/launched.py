@@ -93,8 +93,9 @@ def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, cod
             "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
             "trainer": back.trainer_pids[0] if back.trainer_pids else None, "verdict": back.verdict or None,
             "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started), "link": link,
-            "warnings": list(found.verdict.warnings), "nodes": {"others": commands.others, "command": commands.command or None,
-                                                                "warning": commands.warning or None}}
+            "warnings": list(found.verdict.warnings), "nodes": {
+                "others": commands.others, "command": commands.command or None, "warning": commands.warning or None,
+                "doubts": list(commands.doubts)}}
 
 
 def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],

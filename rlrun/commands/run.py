@@ -270,7 +270,8 @@ def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, envir
 
 
 def _admit_launch(failure: Exception, started: Launch) -> OperatorError:
-    error = OperatorError("launched (pid %d), but the report failed: %s: %s" % (started.runner.pid, type(failure).__name__, failure),
+    error = OperatorError("launched (pid %d), but the report failed: %s: %s"
+                          % (started.runner.pid, type(failure).__name__, failure),
                           "The run lives; `rlrun runs` shows it. Please report this.", BUG, "bug")
     error.shape = {"launched": True, "record": started.record, "launch_log": started.launch_log,
                    "runner": {"pid": started.runner.pid, "pgid": started.pgid}, "stop": launched.stop_line(started)}

@@ -9,7 +9,6 @@ import os
 import pwd
 import stat
 import time
-import uuid
 from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 from ..values import Disk, PathSize, WriteProbe
@@ -150,7 +149,7 @@ def _read_statvfs(path: str, place: str) -> Optional[Disk]:
 
 
 def _write_and_remove(folder: str) -> None:
-    name = os.path.join(folder, ".rlrun-probe-%d-%s" % (os.getpid(), uuid.uuid4().hex[:12]))
+    name = os.path.join(folder, ".rlrun-probe-%d-%s" % (os.getpid(), os.urandom(6).hex()))
     descriptor = -1
     is_ours = True
     try:

@@ -36,7 +36,7 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
 
 def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, environ: Dict[str, str],
               git: Git, asked: Optional[child.Running]) -> Verdict:
-    """The whole judgement of one plan on this machine. `asked`: what judge_host.ask_imports started for it."""
+    """The whole judgement of one plan on this machine. `asked`: what preflight.ask_imports started for it."""
     addresses = address.read_addresses()
     checks = judge_preflight(preflight)
     checks += judge_live(plan, machine, sweep, addresses)

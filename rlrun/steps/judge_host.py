@@ -8,18 +8,7 @@ from ..text.durations import format_bytes
 from ..values import Check, Disk, Plan
 
 _SHM = "/dev/shm"
-# What decides which modules an interpreter finds.
-_PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
-
-def ask_imports(plan: Plan) -> Optional[child.Running]:
-    """Asks the runner's own Python for what the run needs, and does not wait. One process for all modules, with the
-    runner's search path. None where there is nothing to ask, or nobody."""
-    names = plan.modules + plan.soft_modules
-    if not plan.python or not names:
-        return None
-    env = {name: value for name, value in plan.environment.items() if name in _PYTHON_NAMES}
-    return python_env.start_finding(plan.python, names, cwd=plan.root, env=env)
 
 
 def judge_imports(plan: Plan, asked: Optional[child.Running]) -> List[Check]:

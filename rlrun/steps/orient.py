@@ -121,7 +121,8 @@ def _find_path(root: str, word: str) -> str:
             continue
     if len(found) > 1 and os.path.realpath(found[0]) != os.path.realpath(found[1]) and show_path(root, found[0]) == found[0] \
             and not any(os.path.isdir(one) for one in found):
-        raise OperatorError("%s is two files: %s and %s" % (word, found[0], found[1]), "Name one by its whole path.", USAGE, "config")
+        raise OperatorError("%s is two files: %s and %s" % (word, found[0], found[1]), "Name one by its whole path.", USAGE,
+                            "config")
     return found[0] if found else ""
 
 

@@ -2,12 +2,16 @@
 import os
 import shutil
 import time
-from typing import Dict, NamedTuple, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from .. import child
 from ..errors import MACHINE, OperatorError
+from ..host import python_env
 from ..stacks import load_stack
 from ..values import Outcome, Plan, Preflight, Request
+
+# What decides which modules an interpreter finds.
+_PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
 class DryRun(NamedTuple):
@@ -48,6 +52,11 @@ def _write_scratch(files: Dict[str, str]) -> str:
     return scratch
 
 
+def is_running(dry_run: DryRun) -> bool:
+    """Has it not ended yet?"""
+    return dry_run.running.popen is not None and dry_run.running.popen.poll() is None
+
+
 def drop_dry_run(dry_run: DryRun) -> None:
     """Ends a dry run that is not waited for any more, and removes its scratch files."""
     if dry_run.running.popen is not None and dry_run.running.popen.poll() is None:
@@ -83,3 +92,13 @@ def finish_dry_run(dry_run: DryRun, timeout_seconds: float) -> Tuple[Plan, Prefl
         reason = "the runner's own check %s" % child.describe(outcome)
         preflight = preflight._replace(summary=reason)
     return plan, preflight, outcome
+
+
+def ask_imports(plan: Plan) -> Optional[child.Running]:
+    """Asks the runner's own Python for what the run needs, and does not wait. One process for all modules, with the
+    runner's search path. None where there is nothing to ask, or nobody."""
+    names = plan.modules + plan.soft_modules
+    if not plan.python or not names:
+        return None
+    env = {name: value for name, value in plan.environment.items() if name in _PYTHON_NAMES}
+    return python_env.start_finding(plan.python, names, cwd=plan.root, env=env)

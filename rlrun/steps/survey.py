@@ -30,17 +30,21 @@ class Survey(NamedTuple):
 def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, meanwhile: Callable[[], None]) -> Survey:
     """Lets the runner check its config, reads the machine, judges. nvidia-smi and git answer while the dry run runs, the
     runner's Python while the machine is read. `meanwhile` is called once all of them are under way."""
-    dry_run = preflight.start_dry_run(request, environ)
-    query = asked = git_handle = None
+    query = asked = git_handle = dry_run = None
     try:
+        dry_run = preflight.start_dry_run(request, environ)
         from ..host import git as host_git
         from ..host import gpus
         query = gpus.start_query()
         git_handle = host_git.start_git(request.checkout.root)
-        from . import digest, guard, judge, judge_host, judge_machine
-        meanwhile()
+        loads = [_import_judges, meanwhile]
+        while loads and preflight.is_running(dry_run):
+            loads.pop(0)()
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
-        asked = None if said.died else judge_host.ask_imports(plan)
+        asked = None if said.died else preflight.ask_imports(plan)
+        for load in loads:  # a quick dry run: then while the runner's Python answers
+            load()
+        from . import digest, guard, judge, judge_machine
         git = host_git.finish_git(git_handle)
         machine = _leave_out(guard.read_machine(query), asked)
         sweep = judge_machine.find_sweep(plan, machine)
@@ -48,7 +52,8 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, me
     except BaseException:
         if query:
             gpus.cancel_query(query)
-        preflight.drop_dry_run(dry_run)
+        if dry_run:
+            preflight.drop_dry_run(dry_run)
         for running in [asked] + [one for one in git_handle or () if isinstance(one, child.Running)]:
             if running and running.popen is not None and running.popen.poll() is None:
                 child.end_group(running.popen)
@@ -56,6 +61,10 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, me
     board, is_visible = judge.find_serving_board(plan, machine.boards)
     return Survey(request, plan, said, outcome, machine, sweep, verdict, git,
                   digest.make_fingerprint(plan, git, name_gpus(plan)), board, is_visible)
+
+
+def _import_judges() -> None:
+    from . import digest, guard, judge, judge_machine  # noqa: F401
 
 
 def _leave_out(machine: Machine, asked: Optional[child.Running]) -> Machine:

@@ -108,7 +108,8 @@ def test_deleted_working_directory(run_pyz, boxed, pyz: str, shared_checkout: st
 
 
 def test_deleted_working_directory_and_a_relative_path_of_the_file(boxed, pyz: str, shared_checkout: str) -> None:
-    script = 'd=$(mktemp -d) && cp "$2" "$d/rlrun.pyz" && mkdir "$d/gone" && cd "$d/gone" && rmdir "$PWD" && "$1" ../rlrun.pyz "${@:3}"'
+    script = ('d=$(mktemp -d) && cp "$2" "$d/rlrun.pyz" && mkdir "$d/gone" && cd "$d/gone" && rmdir "$PWD" && '
+              '"$1" ../rlrun.pyz "${@:3}"')
     words = ["bash", "-c", script, "x", sys.executable, pyz]
     done = boxed(words + ["check", "pinned", "--root", shared_checkout])
     assert done.returncode == 0 and "Launch: ../rlrun.pyz run " in done.stdout, done.stdout + done.stderr
@@ -492,9 +493,6 @@ def test_stdout_closed_at_once(scene: Scene) -> None:
         assert "code 0" in found.err and "Traceback" not in found.err and "Exception ignored" not in found.err, words
 
 
-@pytest.mark.xfail(
-    strict=True, reason="cli: argparse prints its help by itself, past text/terminal.py; take this mark away with it"
-)
 def test_stdout_closed_at_once_for_the_help_of_a_command(scene: Scene) -> None:
     found = scene.run(
         [], command='{ await test ! -e /proc/self/fd/99; "$PYTHON" "$PYZ" check --help; echo "code $?" >&2; } | true'

@@ -267,8 +267,18 @@ SERVES = ("settle\nAS=($NOBODY)\n" + act(argv=["/opt/bin/vllm", "serve", "m", "-
           + act(argv=["python3", "-m", MODULE, "wandb.api_key=topsecretvalue99"]))
 
 
-@pytest.mark.parametrize("words", [["check", "pinned"], ["check", "pinned", "--json"], ["run", "pinned"], ["run", "pinned", "--json"],
-                                   ["probe"], ["probe", "--json"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "pinned"],
+        ["check", "pinned", "--json"],
+        ["run", "pinned"],
+        ["run", "pinned", "--json"],
+        ["probe"],
+        ["probe", "--json"],
+    ],
+    ids=" ".join,
+)
 def test_no_secret_of_other_processes_is_shown(scene: Scene, words: List[str]) -> None:
     found = scene.run(words, before=SERVES)
     assert MODULE in found.out + found.err and "topsecret" not in found.out + found.err
@@ -276,13 +286,17 @@ def test_no_secret_of_other_processes_is_shown(scene: Scene, words: List[str]) -
 
 
 def test_a_proc_of_pids_only_has_no_port_table(scene: Scene) -> None:
-    found = scene.check(before=listen("127.0.0.1", 6379) + "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net || exit 98\n")
+    found = scene.check(
+        before=listen("127.0.0.1", 6379) + "mount -t proc -o subset=pid proc /proc && test ! -e /proc/net || exit 98\n"
+    )
     assert found.blocking == [] and "port:unknown" in found.warnings and "6379 8265" in details(found, "port:unknown")
     assert details(found, "port:free") == ""
 
 
 def test_no_proc_at_all_is_said_and_not_called_hidepid(scene: Scene) -> None:
-    found = scene.run([], before="mount -t tmpfs tmpfs /proc", command='"$PYTHON" "$PYZ" check pinned --json; "$PYTHON" "$PYZ" probe >&2')
+    found = scene.run(
+        [], before="mount -t tmpfs tmpfs /proc", command='"$PYTHON" "$PYZ" check pinned --json; "$PYTHON" "$PYZ" probe >&2'
+    )
     assert "/proc is not mounted" in details(found, "job:hidden") and "hidepid" not in found.out + found.err
     assert "port:unknown" in found.warnings and "/proc is not mounted" in found.err
 

@@ -21,8 +21,9 @@ TEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/com
 # --- a check is a check, whatever the config says
 
 
-@pytest.mark.parametrize("line", ["DRY_RUN=0", "export DRY_RUN=0 PREFLIGHT_ONLY=0", "readonly DRY_RUN=0", "unset DRY_RUN; DRY_RUN=0",
-                                  "f() { DRY_RUN=0; }; f", "source dry.site"])
+@pytest.mark.parametrize("line", ["DRY_RUN=0", "export DRY_RUN=0 PREFLIGHT_ONLY=0", "readonly DRY_RUN=0",
+                                  "unset DRY_RUN; DRY_RUN=0", "source dry.site",
+                                  "f() { DRY_RUN=0; }; f"])
 @pytest.mark.parametrize("words", [["check"], ["check", "--structure-only"], ["nodes"]])
 def test_a_config_that_undoes_the_dry_run_does_not_launch(run_pyz, tmp_path, line, words):
     root = build_checkout(tmp_path / "lego")
@@ -175,8 +176,9 @@ def test_an_ignored_SIGCHLD_loses_no_exit_status(play, root):
 
 
 def play_eval_port(box):
-    server = subprocess.Popen([sys.executable, "-c", "import socket,time; s=socket.socket(); s.bind(('127.0.0.1',8000)); s.listen(1); "
-                                                     "print(1,flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    script = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 8000)); s.listen(1); " \
+             "print(1, flush=True); time.sleep(600)"
+    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert server.stdout is not None
     server.stdout.readline()
     found = b.check(box, "demo_eval", env={"MASTER_ADDR": "10.9.9.9"})
