@@ -31,7 +31,7 @@ class Process(NamedTuple):
 class Gpu(NamedTuple):
     """One GPU as nvidia-smi shows it; None is what it could not tell."""
 
-    index: int  # type: ignore[assignment]
+    index: int  # type: ignore[assignment]  # -1: not told
     uuid: str
     bus_id: str
     name: str
@@ -57,7 +57,8 @@ class GpuReading(NamedTuple):
     reason: str
     gpus: Tuple[Gpu, ...]
     holders: Tuple[GpuHolder, ...]
-    lost: Tuple[str, ...]  # lines that name a GPU which fell off the bus
+    lost: Tuple[str, ...]  # lines that name a GPU which fell off the bus or needs a reset
+    unread: Tuple[str, ...] = ()  # lines beside the rows that are neither a row nor known to mean nothing
 
 
 class Listener(NamedTuple):

@@ -67,6 +67,8 @@ def _check_structure(request: Request, environ: Dict[str, str], timeout_seconds:
         term.print_result(terminal, json.dumps({
             "schema": shapes.SCHEMA, "command": "check", "structure_only": True, "verdict": None, "digest": None,
             "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown, "root": plan.root,
+            "blocking": ["preflight:" + name for name in ("died", "fatal") if any(one.name == "preflight:" + name and
+                         one.status == "blocks" for one in checks)], "warnings": [], "plan": None, "board": None,
             "structure": "sound" if is_sound else "unsound", "note": words,
             "checks": [{"layer": one.layer, "name": one.name, "status": one.status, "detail": one.detail} for one in checks]},
             sort_keys=True))

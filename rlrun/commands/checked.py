@@ -1,7 +1,7 @@
 """The report of a check, for `check` and for `run`: a survey in, lines out."""
 from typing import List, Tuple
 
-from ..steps import confirm, judge, survey
+from ..steps import confirm, judge, record, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.redact import redact
@@ -49,7 +49,10 @@ def render_end(found: survey.Survey, where: shared.Where) -> List[str]:
     if found.verdict.blocking:
         lines.append("Re-check: rlrun check %s" % quote_words(shared.name_config(where, found.plan)))
     else:
-        choices = Choices("", False, "", "", "")
+        earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
+        if earlier:
+            lines.append("This very plan was launched before: %s" % earlier.get("id"))
+        choices = Choices("", bool(earlier), "", "", "")
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
         lines.append("Launch: %s" % confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
                                                                   shared.name_config(where, found.plan), shared.name_program()))

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 from ..errors import OK, USAGE, OperatorError
 from ..text import terminal as term
+from ..text.report import ROWS
 
 _PARAGRAPHS = ("means", "matters", "do")
 _GROUPS = (("blocks", "Blocking: a launch is refused"), ("advisory", "Advisory: told before the yes"),
@@ -74,8 +75,11 @@ def parse_entries(text: str) -> List[Entry]:
 
 
 def find_entries(entries: List[Entry], word: str) -> List[Entry]:
-    """The explanations that a word means: an exit code, a check, a check with a port, path or module of its own, or a group."""
+    """The explanations that a word means: an exit code, a check, a check with a port, path or module of its own, or a group,
+    by its name or by the label of its row in a report."""
     wanted = word.strip().rstrip(":").lower()
+    topic, colon, rest = wanted.partition(":")
+    wanted = {row: name for name, row in ROWS.items()}.get(topic, topic) + colon + rest
     if wanted.isdecimal():
         wanted = "exit:%s" % (wanted.lstrip("0") or "0")
     exact = [entry for entry in entries if entry.name.lower() == wanted]

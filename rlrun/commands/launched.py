@@ -7,10 +7,11 @@ import sys
 import time
 from typing import Any, Dict, List, Tuple
 
-from ..errors import OK, RUN_ENDED
+from ..errors import OK, RUN_ENDED, OperatorError
 from ..health import tail
 from ..host import procs
-from ..steps import keeper, launch, nodes, readback, record, survey
+from ..stacks import load_stack
+from ..steps import keeper, launch, nodes, readback, record, shapes, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
@@ -50,11 +51,16 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
     launch.save(started.record, written)
     code = _pick_code(mode, back, settled)
     if terminal.is_json:
-        term.print_result(terminal, json.dumps(_shape(found, started, back, link, code, written), sort_keys=True))
+        text = json.dumps(_shape(found, started, back, link, code, written, secrets), sort_keys=True)
     else:
-        lines = _render(found, started, back, link, written, mode) + ([] if code == OK else _render_end(started, back, secrets))
+        lines = _render(found, started, back, link, written, mode)
+        lines += [] if code == OK else _render_end(found, started, back, secrets)
         lines += _render_after(found, written) if code == OK and not back.exit else []
-        term.print_result(terminal, "\n".join(lines))
+        text = "\n".join(lines)
+    try:
+        term.print_result(terminal, text)
+    except OperatorError as error:  # a report that can't be written does not undo the launch
+        term.print_error(terminal, "rlrun: %s" % error.message)
     return code
 
 
@@ -81,21 +87,21 @@ def stop_line(started: Launch) -> str:
     return "kill -INT -- -%d" % started.pgid
 
 
-def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int,
-           written: Dict[str, Any]) -> Dict[str, Any]:
-    plan = found.plan
-    commands = nodes.make_commands(plan, str(written["time"]))
-    return {"schema": 1, "command": "run", "launched": True, "exit": code, "digest": found.fingerprint.digest,
-            "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown, "root": plan.root,
-            "experiment": back.experiment or None,
-            "launch_log": started.launch_log, "train_log": back.train_log or None, "vllm_log": back.vllm_log or None,
-            "trials": back.trials or None, "record": started.record, "mode": written["mode"],
-            "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
-            "trainer": back.trainer_pids[0] if back.trainer_pids else None, "verdict": back.verdict or None,
-            "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started), "link": link,
-            "warnings": list(found.verdict.warnings), "nodes": {
-                "others": commands.others, "command": commands.command or None, "warning": commands.warning or None,
-                "doubts": list(commands.doubts)}}
+def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int, written: Dict[str, Any],
+           secrets: Tuple[str, ...]) -> Dict[str, Any]:
+    """check's object, and what only a launch has."""
+    commands = nodes.make_commands(found.plan, str(written["time"]))
+    shape = shapes.shape_check(found, secrets)
+    shape.update({
+        "command": "run", "launched": True, "exit": code, "experiment": back.experiment or None,
+        "launch_log": started.launch_log, "train_log": back.train_log or None, "vllm_log": back.vllm_log or None,
+        "trials": back.trials or None, "record": started.record, "mode": written["mode"],
+        "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
+        "trainer": back.trainer_pids[0] if back.trainer_pids else None, "preflight": back.verdict or None,
+        "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started), "link": link, "nodes": {
+            "others": commands.others, "command": commands.command or None, "warning": commands.warning or None,
+            "doubts": list(commands.doubts)}})
+    return shape
 
 
 def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],
@@ -141,7 +147,7 @@ def _render_after(found: survey.Survey, written: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def _render_end(started: Launch, back: Readback, secrets: Tuple[str, ...]) -> List[str]:
+def _render_end(found: survey.Survey, started: Launch, back: Readback, secrets: Tuple[str, ...]) -> List[str]:
     lines = [""]
     if back.exit:
         lines.append("The run has ended: %s" % describe_exit(back.exit))
@@ -152,9 +158,12 @@ def _render_end(started: Launch, back: Readback, secrets: Tuple[str, ...]) -> Li
     last = tail.read_last_lines(started.launch_log, _TAIL_LINES)
     lines.append("The end of %s:" % started.launch_log if last else "%s is empty." % started.launch_log)
     lines += ["  | " + _shorten(escape_controls(redact(strip_colour(line), secrets))) for line in last]
+    if back.exit and back.exit.get("status") == 0 and "host:worker" in found.verdict.warnings:
+        return lines + ["It ended 0, as on every node that is not the head: its log tells whether it joined."]
     if back.exit and back.exit.get("status") == 0:
         return lines + ["It ended 0 within the first minute; its log tells whether that was success. Nothing is retried."]
-    return lines + ["Nothing is retried. Mend the cause, then launch again."]
+    hint = load_stack(found.plan.stack).explain_end("\n".join(last)) if back.exit else ""
+    return lines + ([hint] if hint else []) + ["Nothing is retried. Mend the cause, then launch again."]
 
 
 def _shorten(line: str) -> str:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
-from ..steps import confirm, estimate, guard, judge_config, launch, lock, record, survey
+from ..steps import confirm, estimate, guard, judge_config, launch, lock, record, shapes, survey
 from ..steps.board import pick_served
 from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
@@ -59,6 +59,16 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         from ..steps import board_link  # noqa: F401
     if found.verdict.blocking:
         return _refuse_verdict(found, terminal, secrets)
+    try:
+        return _go_on(found, where, choices, environ, secrets, terminal)
+    except OperatorError as error:  # the same facts as a check's, whatever came of it
+        error.shape = dict(shapes.shape_check(found, secrets), command="run", launched=False, **error.shape)
+        raise
+
+
+def _go_on(found: survey.Survey, where: shared.Where, choices: Choices, environ: Dict[str, str], secrets: Tuple[str, ...],
+           terminal: term.Terminal) -> int:
+    """Steps 3 to 7: show, confirm, launch, report."""
     plan = "\n".join(checked.render(found, terminal, secrets, "run") + [""] + _look(found))
     if not choices.confirm:
         term.tell(terminal, plan)  # what the yes is given to is shown, also with -q
@@ -79,14 +89,13 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     stops = " or ".join(describe_stop(one) for one in runs[:3])
     lines.append("Let it finish, or stop it yourself (%s), then run this again." % stops)
     error = OperatorError("\n".join(lines), "", BLOCKED, "job:running")
-    error.shape = {"blocking": ["job:running"], "runs": [
+    error.shape = {"verdict": "NO", "blocking": ["job:running"], "warnings": [], "digest": None, "root": root, "runs": [
         {"pid": one.top.pid, "pgid": one.top.pgid, "stack": one.stack, "kind": one.kind, "role": one.role,
          "elapsed_seconds": int(one.top.elapsed_seconds), "root": one.root or None, "pids": list(one.pids)} for one in runs]}
     raise error
 
 
 def _refuse_verdict(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ...]) -> int:
-    from ..steps import shapes
     if terminal.is_json:
         shape = shapes.shape_check(found, secrets)
         shape.update(command="run", launched=False, reason="blocked")
@@ -143,7 +152,8 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
     questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
     if choices.confirm:
         _check_confirmed(found, choices, secrets)
-    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices,
+    is_again = choices.again or bool(record.find_launched(plan.root, found.fingerprint.digest))
+    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
                                          shared.name_config(where, plan), shared.name_program())
     if not terminal.is_interactive:
         if not choices.confirm:
@@ -282,7 +292,7 @@ def _refuse_second_look(verdict: Verdict) -> OperatorError:
     rows = [one for one in verdict.checks if one.status == "blocks"]
     error = OperatorError("the machine changed while you were asked; nothing was launched:\n" + "\n".join(
         "  %s  %s" % (one.name, one.detail) for one in rows), rows[0].fix, BLOCKED, rows[0].name)
-    error.shape = {"blocking": list(verdict.blocking)}
+    error.shape = {"verdict": "NO", "blocking": list(verdict.blocking)}
     return error
 
 

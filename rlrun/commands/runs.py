@@ -6,7 +6,7 @@ import time
 from typing import Any, List, Tuple
 
 from ..errors import OK, USAGE, OperatorError
-from ..steps import orient, record, shapes
+from ..steps import orient, readback, record, shapes
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed
@@ -24,7 +24,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     """Lists, or shows one. Exit 0 also for an empty list; 2 for an id that names none or several."""
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
-    rows = [record.make_row(one, now) for one in record.list_records(checkout.root)]
+    rows = [record.make_row(readback.complete(one), now) for one in record.list_records(checkout.root)]
     if options.id:
         return _show(_pick(rows, options.id), terminal)
     if terminal.is_json:

@@ -19,9 +19,12 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_seconds(word: str) -> float:
-    seconds = float(word)
-    if not 0 < seconds < 1e7:  # also what is not a number
-        raise ValueError(word)
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:  # also nan
+        raise argparse.ArgumentTypeError("%r is no number of seconds above 0" % word)
     return seconds
 
 

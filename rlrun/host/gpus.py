@@ -21,11 +21,15 @@ _GRACE_SECONDS = 1.0
 # 61234   or, where "nounits" was not heard:   61234 MiB   97 %
 _NUMBER = re.compile(r"(\d{1,18})(?:\.\d+)?\s*(MiB|GiB|%)?$")
 # Unable to determine the device handle for GPU 0000:5E:00.0: Unknown Error
-_LOST_LINE = re.compile(r"unable to determine the device handle|gpu is lost|fallen off the bus", re.IGNORECASE)
+# GPU 00000000:03:00.0: GPU requires reset
+_LOST_LINE = re.compile(
+    r"unable to determine the device handle|gpu is lost|fallen off the bus|requires (?:a )?reset", re.IGNORECASE)
 # 3, GPU-6f…, 00000000:5E:00.0, NVIDIA H100, [GPU is lost], …   or [GPU requires reset]
 _LOST_FIELD = re.compile(r"\[[^\]]*(?:is lost|requires reset)[^\]]*\]", re.IGNORECASE)
 # [N/A]   N/A   [Not Supported]   [Insufficient Permissions]   [Unknown Error]
 _UNTOLD = re.compile(r"\[.*\]$|N/A$", re.IGNORECASE)
+# What the process query says where a GPU has no process.
+_NO_HOLDER = re.compile(r"no (?:running )?(?:processes|devices) (?:were )?found", re.IGNORECASE)
 
 
 class GpuQuery(NamedTuple):
@@ -77,16 +81,21 @@ def cancel_query(query: GpuQuery) -> None:
 def parse_gpus(text: str, is_plain: bool = False) -> Tuple[Tuple[Gpu, ...], Tuple[str, ...]]:
     """The GPUs in the output of the GPU query, and the lines that tell of a lost one; indices are as printed.
 
-    `is_plain`: the output has no columns for utilization and ECC errors. A row without a readable index counts as lost.
+    `is_plain`: the output has no columns for utilization and ECC errors. A row that hides its index has -1 as its index.
     """
-    gpus, lost = [], []  # type: List[Gpu], List[str]
-    for line in _split_lines(text):
-        gpu = _parse_gpu(line, is_plain)
-        if gpu:
-            gpus.append(gpu)
-        if _LOST_LINE.search(line) or _LOST_FIELD.search(line) or (gpu is None and line.count(",") >= 5):
-            lost.append(line)
-    return tuple(gpus), tuple(lost)
+    lines = _split_lines(text)
+    gpus = [gpu for gpu in (_parse_gpu(line, is_plain) for line in lines) if gpu]
+    return tuple(gpus), tuple(line for line in lines if _is_lost_line(line))
+
+
+def find_unread(text: str, is_plain: bool = False) -> Tuple[str, ...]:
+    """The lines of the GPU query that are neither a row nor tell of a lost GPU: warnings, broken rows, what is new."""
+    return tuple(line for line in _split_lines(text) if not _is_lost_line(line) and _parse_gpu(line, is_plain) is None)
+
+
+def show_index(gpu: Gpu) -> str:
+    """The index in words, `?` where nvidia-smi did not tell it."""
+    return str(gpu.index) if gpu.index >= 0 else "?"
 
 
 def parse_holders(text: str) -> Tuple[GpuHolder, ...]:
@@ -114,7 +123,7 @@ def select_visible(gpus: Sequence[Gpu], visible: Optional[str]) -> Optional[List
     words = [word.strip() for word in visible.split(",")]
     if words[0].startswith("GPU-"):
         return _collect_distinct([_find_by_uuid(gpus, word) for word in words])
-    known = {gpu.index: gpu for gpu in gpus}
+    known = {gpu.index: gpu for gpu in gpus if gpu.index >= 0}
     found = [known.get(_parse_index(word)) for word in words]
     if None in found:
         words = words[:found.index(None) + 1]
@@ -170,10 +179,21 @@ def _merge(outcome: Outcome, holders_outcome: Outcome, is_plain: bool) -> GpuRea
     gpus, lost = parse_gpus(_decode(outcome.output), is_plain)
     lost += parse_gpus(_decode(outcome.errors), is_plain)[1]
     holders = parse_holders(_decode(holders_outcome.output))
+    unread: List[str] = []
     state, reason = _judge_gpus(outcome, bool(gpus))
-    if state == "ok":
+    if state == "ok":  # otherwise the reason quotes what was said, and the last line may be cut off
+        for data in (outcome.output, outcome.errors):
+            unread += find_unread(_decode(data), is_plain)
         state, reason = _judge_holders(holders_outcome, bool(holders or lost))
-    return GpuReading(state, reason, gpus, holders, lost)
+        if state == "ok":
+            unread += _find_unread_of_holders(holders_outcome)
+    return GpuReading(state, reason, gpus, holders, lost, tuple(sorted(set(unread), key=unread.index)))
+
+
+def _find_unread_of_holders(outcome: Outcome) -> List[str]:
+    lines = _split_lines(_decode(outcome.output)) + _split_lines(_decode(outcome.errors))
+    return [line for line in lines
+            if _parse_holder(line) is None and not _is_lost_line(line) and not _NO_HOLDER.match(line)]
 
 
 def _judge_gpus(outcome: Outcome, has_rows: bool) -> Tuple[str, str]:
@@ -202,15 +222,22 @@ def _fail(outcome: Outcome) -> Tuple[str, str]:
     return "failed", words[0] if words else how + " and printed nothing"
 
 
+def _is_lost_line(line: str) -> bool:
+    return bool(_LOST_LINE.search(line) or _LOST_FIELD.search(line))
+
+
 def _parse_gpu(line: str, is_plain: bool) -> Optional[Gpu]:
     # 0, GPU-6f1c…, 00000000:07:00.0, NVIDIA H100 80GB HBM3, 61234, 81559, 97, 0: only the name may hold commas.
     fields = [field.strip() for field in line.split(",")]
     tail = 2 if is_plain or len(fields) == 6 else 4
-    index = _parse_number(fields[0])
-    if len(fields) < 4 + tail or index is None:
+    if len(fields) < 4 + tail:
         return None
+    index = _parse_number(fields[0])
     numbers = [_parse_number(field) for field in fields[-tail:]] + [None, None]
-    return Gpu(index=index, uuid=_parse_word(fields[1]), bus_id=_parse_word(fields[2]),
+    # Memory in use counts whatever its GPU is called; a header or a sentence with commas tells neither.
+    if index is None and numbers[0] is None and not _UNTOLD.match(fields[0]):
+        return None
+    return Gpu(index=-1 if index is None else index, uuid=_parse_word(fields[1]), bus_id=_parse_word(fields[2]),
                name=_parse_word(", ".join(fields[3:-tail])), used_mib=numbers[0], total_mib=numbers[1],
                utilization_percent=numbers[2], ecc_errors=numbers[3])
 

@@ -27,6 +27,7 @@ nothing here prints, asks, or starts a process.
     is_board_name(file_name)                would a board show a log of this name?
     read_back(text)                         {"experiment", "train_log", "vllm_log", "trials", "verdict", "fatal"} out
                                             of the beginning of a launch log
+    explain_end(text)                       a word on an end that the log itself does not explain, "" where there is none
     describe_node_command(plan, head, log)  the line for each other node, copy-ready for sh
     name_environment(root)                  (virtual environment, modules) that a run of this checkout uses by default
     read_step_seconds(text)                 [seconds] that each step took, out of a log's text

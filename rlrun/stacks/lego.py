@@ -383,6 +383,16 @@ def read_back(text: str) -> Dict[str, object]:
             "verdict": output.preflight_summary, "fatal": list(output.fatal)}
 
 
+def explain_end(text: str) -> str:
+    """A word on an end that the log does not explain: the runner dies silently where `getent hosts` does not know the
+    node's own address, right after it has cleared shared memory (facts: lib/ray.sh under pipefail)."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    marks = [number for number, line in enumerate(lines) if line.startswith("[shm] after cleanup")]
+    if marks and all(line.startswith(("Filesystem", "tmpfs", "shm", "none")) for line in lines[marks[-1] + 1:]):
+        return "It ended right after it had cleared shared memory, without a word: rlrun explain host:address"
+    return ""
+
+
 def describe_node_command(plan: Plan, head: str, launch_log: str) -> str:
     """The line for each other node, copy-ready for a plain sh. `head`: the address that they join; `launch_log`:
     the log's path relative to the checkout, without `_<host>.log`."""

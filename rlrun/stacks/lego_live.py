@@ -133,6 +133,11 @@ def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:
     """Is this runner only checking? Its own words say so, or its environment where the script heeds that."""
     if any(word in ("--dry-run", "--preflight-only", "--structure-only") for word in process.argv):
         return True
+    for word in read_run(process.argv).arguments:  # the script's own, for to bash -h is another thing
+        if word in ("--help", "-h"):
+            return True
+        if not word.startswith("-"):
+            break
     if not environ:
         return False
     # A runner that knows --dry-run resets DRY_RUN at its start, so there the variable says nothing.

@@ -7,7 +7,7 @@ import re
 from typing import Callable, Dict, Optional
 
 from ..values import Process, Role
-from .interpreters import read_run
+from .interpreters import Run, read_launched
 
 # The titles that its processes give themselves; the prefix was PRIME-RL:: until August 2026 and is PRL:: since.
 # PRIME-RL::Trainer
@@ -16,11 +16,18 @@ _TITLE = re.compile(r"^(?:PRIME-RL|PRL)::(\w+)")
 _WORKER_TITLE = re.compile(r"^Verifiers::Env")
 # The kernel's short name is cut to 15 bytes: PRIME-RL::Launc
 _SHORT = re.compile(r"^(?:PRIME-RL|PRL)::(\w{1,})$")
-_ROLES = {"Launcher": "runner", "Trainer": "trainer", "Orchestrator": "trainer", "Inference": "worker",
-          "EnvServer": "worker"}
-_MODULES = {"prime_rl.entrypoints.rl": "rl", "prime_rl.entrypoints.sft": "sft",
-            "prime_rl.entrypoints.inference": "inference"}
-_COMMANDS = {"rl": "rl", "sft": "sft", "inference": "inference", "eval": "evals", "evals": "evals"}
+_ROLES = {"Launcher": ("runner", ""), "SFT": ("runner", "sft"), "SFTTrainer": ("trainer", "sft"), "Evals": ("runner", "evals"),
+          "Trainer": ("trainer", ""), "Orchestrator": ("trainer", "rl"), "Inference": ("worker", ""),
+          "EnvServer": ("worker", "")}
+# A module or command of it: the role and the kind. It is these words that show until the process has set its title,
+# which comes after its imports: half a minute and more.
+_COMMANDS = {"rl": ("runner", "rl"), "sft": ("runner", "sft"), "inference": ("runner", "inference"),
+             "eval": ("runner", "evals"), "evals": ("runner", "evals"), "trainer": ("trainer", "rl"),
+             "orchestrator": ("trainer", "rl"), "env-server": ("worker", "")}
+_MODULES = dict({"prime_rl.entrypoints.%s" % name.replace("-", "_"): role for name, role in _COMMANDS.items()}, **{
+    "prime_rl.trainer.rl.train": ("trainer", "rl"), "prime_rl.trainer.sft.train": ("trainer", "sft"),
+    "prime_rl.orchestrator.orchestrator": ("trainer", "rl"), "prime_rl.evals.evals": ("runner", "evals")})
+_CONFIG_ENDS = (".toml", ".yaml", ".yml", ".json")
 
 
 def classify(process: Process, read_cwd: Callable[[int], Optional[str]]) -> Optional[Role]:
@@ -30,29 +37,43 @@ def classify(process: Process, read_cwd: Callable[[int], Optional[str]]) -> Opti
     if not match and not process.argv:
         match = _SHORT.match(process.comm)
     if match:
-        role = next((role for name, role in _ROLES.items() if name.startswith(match.group(1)[:5])), "")
-        return Role("prime", role, "rl" if match.group(1) == "Orchestrator" else "") if role else None
+        known = next((role for name, role in _ROLES.items() if name.startswith(match.group(1)[:5])), None)
+        return Role("prime", *known) if known else None
     if _WORKER_TITLE.match(first):
         return Role("prime", "worker", "")
-    run = read_run(process.argv)
-    if run.module in _MODULES:
-        return Role("prime", "runner", _MODULES[run.module])
-    kind = _COMMANDS.get(os.path.basename(run.script)) if run.language == "python" else None
-    if kind and _is_checkout_program(run.script):
-        return Role("prime", "runner", kind)
+    run = read_launched(process.argv)
+    known = _MODULES.get(run.module) if run.language == "python" else None
+    if known:
+        return Role("prime", *known)
+    known = _COMMANDS.get(os.path.basename(run.script)) if run.language in ("python", "command") else None
+    if known and (_names_config(run) or _is_checkout_program(run, read_cwd(process.pid))):
+        return Role("prime", *known)
     return None
 
 
-def _is_checkout_program(script: str) -> bool:
-    """Is this `<checkout>/.venv/bin/<command>`? `rl` and `eval` are too short to believe anywhere else."""
-    folder = os.path.dirname(script)
-    root = os.path.dirname(os.path.dirname(folder))
-    return os.path.basename(folder) == "bin" and os.path.isdir(os.path.join(root, "src", "prime_rl", "entrypoints"))
+def _names_config(run: Run) -> bool:
+    """`@ x.toml` among the arguments: `rl` and `eval` are too short to believe, but nobody else's take these."""
+    words = tuple(run.arguments)
+    return any(words[place] == "@" and words[place + 1].endswith(_CONFIG_ENDS) for place in range(len(words) - 1)) or any(
+        word.startswith("@") and len(word) > 1 and word.endswith(_CONFIG_ENDS) for word in words)
+
+
+def _is_checkout_program(run: Run, cwd: Optional[str]) -> bool:
+    """Is this `<checkout>/.venv/bin/<command>`, or what `uv run` takes from there?"""
+    if run.language == "command" and "/" not in run.script:
+        return bool(cwd) and _is_checkout(cwd or "")
+    folder = os.path.dirname(run.script)
+    return os.path.basename(folder) == "bin" and _is_checkout(os.path.dirname(os.path.dirname(folder)))
+
+
+def _is_checkout(root: str) -> bool:
+    return os.path.isdir(os.path.join(root, "src", "prime_rl", "entrypoints"))
 
 
 def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:
     """Is it a dry run? Its own words say so."""
-    return "--dry-run" in process.argv or "--help" in process.argv
+    words = process.argv
+    return "--dry-run" in words or "--help" in words or "-h" in read_launched(words).arguments
 
 
 def find_root(process: Process, read_cwd: Callable[[int], Optional[str]]) -> str:

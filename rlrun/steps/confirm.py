@@ -135,6 +135,8 @@ def describe_confirm_line(plan: Plan, value: str, questions: List[Question], cho
     """The exact line that launches this plan where nobody can be asked; `config_words` name the config, `program` is how
     rlrun is started, shell-safe."""
     words = ["run"] + config_words + ["--confirm", value]
+    if choices.again:
+        words.append("--again")
     if choices.mode == "foreground":
         words.append("--foreground")
     given = {"board": choices.board, "old-log": choices.old_log}

@@ -34,7 +34,7 @@ def find_project_logs(plan: Plan) -> Tuple[str, ...]:
 
 
 def estimate_step(plan: Plan) -> str:
-    """`roughly 0.9 hours/step (median of 41 steps in 3 earlier logs of this project)`, or why it is unknown."""
+    """`roughly 0.9 hours/step (a guess: the median of 41 steps in 3 earlier logs of this project)`, or why it is unknown."""
     if plan.kind != "train":
         return ""
     seconds: List[float] = []
@@ -46,6 +46,12 @@ def estimate_step(plan: Plan) -> str:
         seconds += steps
     if not seconds:
         return "hours/step unknown: no earlier log of project %s" % (plan.project or "?")
-    hours = sorted(seconds)[len(seconds) // 2] / 3600
-    return "roughly %s hours/step (a guess: the median of %d steps in %d earlier log%s of this project)" % (
-        "%.2g" % hours, len(seconds), logs, "" if logs == 1 else "s")
+    return "roughly %s/step (a guess: the median of %d steps in %d earlier log%s of this project)" % (
+        _show_length(sorted(seconds)[len(seconds) // 2]), len(seconds), logs, "" if logs == 1 else "s")
+
+
+def _show_length(seconds: float) -> str:
+    """`0.9 hours`, `12 minutes`, `1 s`: in the unit in which it is a number that people read."""
+    amount, unit = (seconds / 3600, "hours") if seconds >= 1800 else (seconds / 60, "minutes") if seconds >= 120 else (
+        max(seconds, 0.01), "s")
+    return "%s %s" % ("%.2g" % amount if amount < 10 else "%.0f" % amount, unit)

@@ -11,7 +11,7 @@ from ..text.durations import format_age, format_bytes, format_elapsed, format_mi
 from ..text.redact import find_secrets, redact
 from ..values import Checkout, Disk, Fact, Machine
 from . import guard, orient
-from .judge_machine import describe_hidden, describe_process
+from .judge_machine import describe_hidden, describe_holder_name, describe_process
 
 
 def read_facts(root_option: str) -> List[Fact]:
@@ -72,23 +72,25 @@ def _gpu_facts(machine: Machine) -> List[Fact]:
     facts: List[Fact] = []
     if reading.state != "ok":
         facts.append(Fact("INFO" if reading.state == "absent" else "WARN", "gpu:%s" % reading.state, reading.reason))
-        if not reading.gpus:
-            return facts
     facts += [Fact("WARN", "gpu:lost", line) for line in reading.lost]
-    index = {gpu.uuid: str(gpu.index) for gpu in reading.gpus}
+    if reading.state != "ok" and not reading.gpus:
+        return facts
+    facts += [Fact("WARN", "gpu:unknown", "a line that is no GPU: %s" % line) for line in reading.unread]
+    index = {gpu.uuid: gpus.show_index(gpu) for gpu in reading.gpus if gpu.uuid}
     for holder in reading.holders:
         process = machine.processes.get(holder.pid)
-        who = describe_process(process) if process else "pid %d, not visible here: %s" % (holder.pid, holder.name)
+        who = describe_process(process) if process else "pid %d, not visible here: %s" % (
+            holder.pid, describe_holder_name(holder))
         facts.append(Fact("WARN", "gpu:busy", "GPU %s: %s, %s" % (index.get(holder.gpu_uuid, "?"),
                                                                   format_mib(holder.used_mib), who)))
-    facts += [Fact("WARN", "gpu:ecc", "GPU %d: %d uncorrected errors" % (gpu.index, gpu.ecc_errors))
+    facts += [Fact("WARN", "gpu:ecc", "GPU %s: %d uncorrected errors" % (gpus.show_index(gpu), gpu.ecc_errors))
               for gpu in reading.gpus if gpu.ecc_errors]
     if gpus.is_mixed(reading.gpus):
         facts.append(Fact("WARN", "gpu:order", "different models: CUDA's order may differ from nvidia-smi's"))
     if not reading.holders and reading.state == "ok":
         facts.append(Fact("OK", "gpu:idle", "%d GPU(s), no process holds memory" % len(reading.gpus)))
-    facts.append(Fact("INFO", "gpu:mem", " ".join("%d:%s/%s" % (gpu.index, format_mib(gpu.used_mib), format_mib(gpu.total_mib))
-                                                  for gpu in reading.gpus)))
+    facts.append(Fact("INFO", "gpu:mem", " ".join("%s:%s/%s" % (
+        gpus.show_index(gpu), format_mib(gpu.used_mib), format_mib(gpu.total_mib)) for gpu in reading.gpus)))
     return facts
 
 

@@ -70,7 +70,7 @@ def judge_disks(plan: Plan) -> List[Check]:
             seen[(disk.total_bytes, disk.free_bytes)] = disk
             checks += _judge_disk(disk, is_ray=path == plan.ray_dir)
     probed = set()
-    for path in plan.write_dirs:
+    for path in plan.write_dirs + (os.path.join(plan.root, "logs", "rlrun"),):
         probe = disks.probe_write(path)
         if probe.probed in probed:
             continue
@@ -150,7 +150,13 @@ def judge_address(plan: Plan, first_address: str) -> List[Check]:
     resolves = address.resolve(head or first_address) if head or first_address else ""
     pairs = address.judge_addresses(first_address, default, head, plan.topology.nodes, resolves,
                                     address.read_interface(first_address))
-    return [Check("live", "host:address", "advisory", words, fix) for words, fix in pairs]
+    checks = [Check("live", "host:address", "advisory", words, fix) for words, fix in pairs]
+    if plan.topology.nodes > 1 and is_head_node(plan, (first_address,) if first_address else ()) is False:
+        checks.append(Check("live", "host:worker", "advisory", "this node is not the head (%s): its runner joins there and ends "
+                            "with 0; the head alone drives the run and writes its log" % head,
+                            "Launch on the head too; to launch the head here, set %s to this node's address."
+                            % plan.topology.head_variable))
+    return checks
 
 
 def is_head_node(plan: Plan, addresses: Tuple[str, ...]) -> Optional[bool]:

@@ -20,11 +20,15 @@ def show_command(process: Process, secrets: Sequence[str] = ()) -> str:
     return " ".join(redact_words(process.argv, secrets)) or procs.join_command(process)
 
 
+def _shorten(text: str) -> str:
+    """Foreign text for a line of the report: control characters escaped, and no longer than a command there."""
+    shown = escape_controls(text)
+    return shown if len(shown) <= _COMMAND_WIDTH else shown[:_COMMAND_WIDTH - 1] + "…"
+
+
 def describe_process(process: Process) -> str:
     """`pid 41877 (alice), up 3d 4h: VLLM::Worker_TP0`, control characters escaped, a stuck state said."""
-    command = escape_controls(show_command(process))  # whole: a secret that is cut in two is no longer known as one
-    if len(command) > _COMMAND_WIDTH:
-        command = command[:_COMMAND_WIDTH - 1] + "…"
+    command = _shorten(show_command(process))  # redacted whole: a secret that is cut in two is no longer known as one
     state = ", in state D: it may not be killable" if process.state == "D" else ""
     return "pid %d (%s), up %s%s: %s" % (process.pid, procs.user_name(process.uid),
                                          format_elapsed(process.elapsed_seconds), state, command)
@@ -82,12 +86,15 @@ def _tree(machine: Machine) -> Set[int]:
 
 
 def pick_gpus(plan: Plan, machine: Machine) -> Tuple[List[Gpu], str]:
-    """The GPUs that this launch takes, and a word on why that is uncertain ("" where it is not)."""
+    """The GPUs that this launch takes, and a word on why that is uncertain ("" where it is not). CUDA may be told to use
+    none; whoever set that did not mean a launch without GPUs, so it counts as uncertain."""
     reading = machine.gpus
     visible_word = plan.environment.get("CUDA_VISIBLE_DEVICES")
     visible = gpus.select_visible(reading.gpus, visible_word)
-    if visible is None:
-        return list(reading.gpus), "CUDA_VISIBLE_DEVICES=%s can't be matched to these GPUs" % visible_word
+    if visible is None or (visible_word is not None and not visible and reading.gpus):
+        shown = _shorten(visible_word or "''")
+        return list(reading.gpus), "CUDA_VISIBLE_DEVICES=%s %s" % (
+            shown, "can't be matched to these GPUs" if visible is None else "names none of these GPUs")
     if plan.gpu_count is None:
         return visible, ""
     if gpus.is_mixed(tuple(visible)) and plan.environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" \
@@ -101,29 +108,55 @@ def judge_gpus(plan: Plan, machine: Machine) -> List[Check]:
     reading = machine.gpus
     unknown = []
     if reading.state != "ok":
-        unknown = [Check("live", "gpu:unknown", "advisory", "the GPUs could not be judged%s: %s" % (
-            " whole" if reading.gpus else "", reading.reason), "Look yourself (nvidia-smi) before you say yes.")]
-        if not reading.gpus:  # what it did tell counts: memory in use is foreign whoever holds it
-            return unknown
+        unknown = [_make_unknown("the GPUs could not be judged%s: %s" % (" whole" if reading.gpus else "", reading.reason))]
+    unknown += [_make_unknown("nvidia-smi printed a line that is no GPU: %s" % _shorten(line))
+                for line in reading.unread[:_MANY]]
+    if len(reading.unread) > _MANY:
+        unknown.append(_make_unknown("… and %d more lines that are no GPU" % (len(reading.unread) - _MANY)))
+    checks = [Check("live", "gpu:lost", "advisory", escape_controls(line),
+                    "A GPU fell off the bus or hangs: reset it or drain the node.") for line in reading.lost]
+    if reading.state != "ok" and not reading.gpus:  # what it did tell counts: memory in use is foreign whoever holds it
+        return unknown + checks
     taken, doubt = pick_gpus(plan, machine)
-    checks = [Check("live", "gpu:lost", "advisory", escape_controls(line), "A GPU fell off the bus: reset or drain the node.")
-              for line in reading.lost]
     if doubt:
         checks.append(Check("live", "gpu:order", "advisory", doubt + "; all %d were judged" % len(taken),
                             "Set CUDA_DEVICE_ORDER=PCI_BUS_ID, and CUDA_VISIBLE_DEVICES by index."))
     if plan.gpu_count is not None and len(taken) < plan.gpu_count:
         checks.append(Check("live", "gpu:count", "advisory", "the plan takes %d GPUs, this machine shows %d"
                             % (plan.gpu_count, len(taken)), "Lower the config's GPU count, or take another node."))
-    checks += [Check("live", "gpu:ecc", "advisory", "GPU %d has %d uncorrected memory errors" % (gpu.index, gpu.ecc_errors),
-                     "Reset the GPU or drain the node: such errors end runs.") for gpu in taken if gpu.ecc_errors]
+    # A GPU that hides its index may be any of those that are taken.
+    taken = taken + [gpu for gpu in reading.gpus if gpu.index < 0 and gpu not in taken]
+    checks += _judge_ecc(taken)
     held = _judge_holders(taken, machine)
     if not held and not unknown:
         held = [Check("live", "gpu:idle", "pass", "%d GPUs, none held" % len(taken))]
     return unknown + checks + held
 
 
+def _make_unknown(words: str) -> Check:
+    return Check("live", "gpu:unknown", "advisory", words, "Look yourself (nvidia-smi) before you say yes.")
+
+
+def _judge_ecc(taken: List[Gpu]) -> List[Check]:
+    sick = sorted((gpu for gpu in taken if gpu.ecc_errors), key=lambda gpu: (gpu.index < 0, gpu.index))
+    if not sick:
+        return []
+    where = _name_gpus([gpu.index for gpu in sick])
+    words = "%s has %d uncorrected memory errors" % (where, sick[0].ecc_errors or 0)
+    if len(sick) > 1:
+        counts = ", ".join(str(gpu.ecc_errors) for gpu in sick[:_MANY]) + (", …" if len(sick) > _MANY else "")
+        words = "%s have uncorrected memory errors (%s)" % (where, counts)
+    return [Check("live", "gpu:ecc", "advisory", words, "Reset %s or drain the node: such errors end runs."
+                  % ("the GPU" if len(sick) == 1 else "these GPUs"))]
+
+
+def describe_holder_name(holder: GpuHolder) -> str:
+    """The name by which nvidia-smi calls a process that is not visible here; secrets in it are not shown."""
+    return escape_controls(redact(holder.name)) or "name not told"
+
+
 def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
-    by_uuid = {gpu.uuid: gpu for gpu in machine.gpus.gpus}
+    by_uuid = {gpu.uuid: gpu for gpu in machine.gpus.gpus if gpu.uuid}  # one that is not told may be any
     wanted = {gpu.uuid for gpu in taken}
     by_pid: Dict[int, List[GpuHolder]] = {}
     for holder in machine.gpus.holders:
@@ -137,7 +170,7 @@ def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
         size = format_mib(sum(one for one in sizes if one)) if None not in sizes else "unknown memory"
         process = machine.processes.get(pid)
         words = describe_process(process) if process else "pid %d, which is not visible here: %s" % (
-            pid, escape_controls(redact(held[0].name)))
+            pid, describe_holder_name(held[0]))
         if pid in tree:
             checks.append(Check("live", "gpu:mine", "advisory", "%s, %s on %s" % (words, size, where),
                                 "It belongs to the run that is in flight."))
@@ -151,32 +184,36 @@ def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
 def _judge_unseen(taken: List[Gpu], machine: Machine) -> List[Check]:
     """Memory in use that no holder accounts for: another container's process."""
     checks = []
+    untold = []
     for gpu in taken:
-        sizes = [holder.used_mib for holder in machine.gpus.holders if holder.gpu_uuid == gpu.uuid]
+        sizes = [holder.used_mib for holder in machine.gpus.holders if gpu.uuid and holder.gpu_uuid == gpu.uuid]
         if gpu.used_mib is None:
             if not sizes:
-                checks.append(Check("live", "gpu:unknown", "advisory", "GPU %d does not tell how much memory is in use"
-                                    % gpu.index, "Look yourself (nvidia-smi) before you say yes."))
+                untold.append(gpu.index)
             continue
         if None in sizes:
             continue
         unseen = gpu.used_mib - sum(size for size in sizes if size)
         if unseen > FREE_GPU_MIB:
             checks.append(Check(
-                "live", "gpu:foreign", "blocks", "GPU %d: %s in use by a process that is not visible here (another "
-                "container's?)" % (gpu.index, format_mib(unseen)),
-                "Find out on the host who holds GPU %d (nvidia-smi there), and wait or ask." % gpu.index))
+                "live", "gpu:foreign", "blocks", "GPU %s: %s in use by a process that is not visible here (another "
+                "container's?)" % (gpus.show_index(gpu), format_mib(unseen)),
+                "Find out on the host who holds GPU %s (nvidia-smi there), and wait or ask." % gpus.show_index(gpu)))
+    if untold:
+        checks.append(_make_unknown("%s %s not tell how much memory is in use"
+                                    % (_name_gpus(untold), "does" if len(untold) == 1 else "do")))
     return checks
 
 
 def _name_gpus(indices: List[int]) -> str:
-    """`GPU 0-7`, `GPU 0,2`."""
+    """`GPU 0-7`, `GPU 0,2`, `GPU 0,?` with one whose index is not told (-1)."""
     if not indices:
         return "a GPU that can't be told"
-    numbers = sorted(set(indices))
+    numbers = sorted({index for index in indices if index >= 0})
+    words = [str(number) for number in numbers]
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return "GPU %d-%d" % (numbers[0], numbers[-1])
-    return "GPU " + ",".join(str(number) for number in numbers)
+        words = ["%d-%d" % (numbers[0], numbers[-1])]
+    return "GPU " + ",".join(words + (["?"] if min(indices) < 0 else []))
 
 
 def judge_ports(plan: Plan, machine: Machine, is_head: bool = True) -> List[Check]:

@@ -41,6 +41,8 @@ def _find_fault(head: str, resolved: str, variable: str) -> str:
     fix = "Set %s to an address of this node that the others reach, then ask again." % variable
     if not head:
         return "this node's address is unknown (`hostname -I` gave none). %s" % fix
+    if head in ("0.0.0.0", "::"):
+        return "%s is no address that another node can reach. %s" % (head, fix)
     if address.is_loopback(head) or (resolved and address.is_loopback(resolved)):
         return "the head's address %s is a loopback address%s: no other node can reach it. %s" % (
             head, " (it resolves to %s)" % resolved if resolved and resolved != head else "", fix)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..health import tail
 from ..host import procs
-from ..stacks import load_stack
+from ..stacks import STACKS, load_stack
 from ..values import Launch, Plan, Readback
 from . import guard
 
@@ -30,6 +30,17 @@ def read_back(launch: Launch, plan: Plan) -> Readback:
     return Readback(told["experiment"], _absolute(plan, told["train_log"]), _absolute(plan, told["vllm_log"]),
                     _absolute(plan, told["trials"]), told["verdict"], tuple(told["fatal"]),
                     guard.find_trainers(processes, tree), read_exit(launch), size)
+
+
+def complete(record: Dict[str, Any]) -> Dict[str, Any]:
+    """A record with the name and the logs that the run told, where rlrun was ended before it could write them down."""
+    if record.get("experiment") or not record.get("launch_log") or record.get("stack") not in STACKS:
+        return record
+    text = tail.read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
+    told = load_stack(str(record["stack"])).read_back(text)
+    root = str(record.get("root") or "/")
+    return dict(record, experiment=told["experiment"],
+                train_log=os.path.normpath(os.path.join(root, told["train_log"])) if told["train_log"] else "")
 
 
 def _absolute(plan: Plan, path: str) -> str:

@@ -15,7 +15,7 @@ from ..text import redact
 from ..text.shell import quote_words
 from ..values import Fingerprint, Git, Identity, Plan, RunRow
 from . import judge_config
-from .digest import hash_file, shorten_parts
+from .digest import drop_volatile, find_volatile, hash_file, shorten_parts
 
 SCHEMA = 1
 _FOLDER = os.path.join("logs", "rlrun")
@@ -59,10 +59,14 @@ def create(plan: Plan, now_seconds: float, is_private: bool) -> Paths:
 
 def refuse_write(error: OSError, where: str) -> OperatorError:
     """What an operator can do about a record or log that could not be written."""
-    hints = {errno.ENOSPC: "Free space there; nothing was launched.", errno.EDQUOT: "Your quota is used up there.",
-             errno.EROFS: "It is mounted read-only.", errno.EACCES: "You may not write there. Whose checkout is it?"}
-    return OperatorError("can't write %s: %s" % (error.filename or where, os.strerror(error.errno or 0)),
-                         hints.get(error.errno or 0, "Nothing was launched."), MACHINE, "record")
+    hints = {errno.ENOSPC: "Free space there; nothing was launched.",
+             errno.EDQUOT: "Your quota is used up there: remove something, or ask for more; nothing was launched.",
+             errno.EROFS: "It is mounted read-only: have it mounted for writing, or use another checkout; nothing was "
+                          "launched.",
+             errno.EACCES: "You may not write there: ask the checkout's owner, or use a checkout of your own; nothing was "
+                           "launched."}
+    hint = hints.get(error.errno or 0, "Nothing was launched. Look at it: ls -ld %s" % quote_words([where]))
+    return OperatorError("can't write %s: %s" % (error.filename or where, os.strerror(error.errno or 0)), hint, MACHINE, "record")
 
 
 def _make_folder(path: str) -> str:
@@ -125,7 +129,8 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
         "schema": SCHEMA, "id": os.path.basename(paths.record), "state": "launching", "digest": print_.digest,
         "stack": plan.stack, "kind": plan.kind, "root": plan.root, "config": plan.config_shown,
         "config_path": plan.config, "config_sha256": hash_file(plan.config), "overrides": list(plan.overrides),
-        "argv": list(plan.argv), "launch_command": redact.redact(plan.launch_command, secrets),
+        "argv": list(plan.argv),
+        "launch_command": redact.redact(drop_volatile(plan.launch_command, find_volatile(plan)), secrets),
         "project": plan.project, "experiment": "" if plan.name_is_volatile else plan.experiment,
         "name_is_volatile": plan.name_is_volatile, "launch_log": paths.launch_log,
         "train_log": "" if plan.name_is_volatile else plan.train_log, "user": procs.user_name(os.geteuid()),
@@ -164,7 +169,8 @@ def list_records(root: str) -> List[Dict[str, Any]]:
         names = sorted(os.listdir(folder), reverse=True)
     except OSError:
         return []
-    return [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
+    records = [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
+    return sorted(records, key=lambda one: (one["time_seconds"] == UNKNOWN_SECONDS, -one["time_seconds"]))  # of one second: by name, as they come
 
 
 def read_record(folder: str) -> Optional[Dict[str, Any]]:

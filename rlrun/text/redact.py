@@ -122,9 +122,21 @@ def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str,
     return tuple(words)
 
 
+# API_TOKENS=(aaa111 bbb222)
+_ARRAY = re.compile(r"(?m)^([ \t]*(?:(?:export|declare|typeset|readonly)[ \t]+(?:-\w+[ \t]+)*)?([A-Za-z_]\w*)\+?)=\(([^()]*)\)")
+
+
 def redact_config(text: str, secrets: Sequence[str] = ()) -> str:
     """`redact` for the copy of a config: also values over several lines. Assignments in comments count as well."""
-    return redact(_MANY_LINES.sub(_hide_many_lines, text), secrets)
+    return redact(_MANY_LINES.sub(_hide_many_lines, _ARRAY.sub(_hide_array, text)), secrets)
+
+
+def _hide_array(found: Match[str]) -> str:
+    name, words = found.group(2), found.group(3).split()
+    is_secret = is_secret_name(name) or is_secret_name(name[:-1] if name.endswith("S") else name)
+    if not is_secret or all(_is_number(word.strip("\"'")) for word in words):
+        return found.group()
+    return "%s=(%s)" % (found.group(1), MARK)
 
 
 def _replace_known(text: str, secrets: Sequence[str]) -> str:

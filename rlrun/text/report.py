@@ -9,7 +9,7 @@ from .terminal import Terminal, paint
 
 _GLYPHS = {"pass": ("✓", "green"), "advisory": ("⚠", "yellow"), "blocks": ("✗", "red"), "skipped": ("·", "dim")}
 # The row in which a check's name is shown, where it is not the word before the colon.
-_ROWS = {"port": "ports", "import": "imports", "memory": "memory"}
+ROWS = {"port": "ports", "import": "imports", "memory": "memory"}
 _WIDTH = 78
 
 
@@ -36,7 +36,7 @@ def render_checks(terminal: Terminal, checks: Sequence[Check]) -> List[str]:
         if check.layer == "preflight" and check.name in ("preflight:warn", "preflight:fatal") and last == "preflight":
             lines.append("    %s             %s" % (mark, escape_controls(check.detail)))
             continue
-        row = _ROWS.get(check.name.split(":")[0], check.name.split(":")[0])
+        row = ROWS.get(check.name.split(":")[0], check.name.split(":")[0])
         label = row if row != last else ""
         last = row
         name = check.name + "  " if check.status != "pass" and not (check.layer == "preflight" and "·" in check.detail) else ""
@@ -83,7 +83,7 @@ def describe_board(plan: Plan, board: Board, is_visible: bool) -> str:
         return "unknown: the runner did not tell its log"
     if not board.pid:
         return "none running → this run would not be visible"
-    port = "port %d" % board.port if board.port else "port unknown"
+    port = "http://%s:%d" % (os.uname().nodename, board.port) if board.port else "port unknown"
     served = " ".join(board.served) or "an unknown directory"
     return "pid %d, %s, serving %s → this run would %sbe visible" % (board.pid, port, served, "" if is_visible else "not ")
 

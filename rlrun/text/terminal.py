@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any, NamedTuple, Optional
 
+from ..errors import MACHINE, OperatorError
+
 # glyphs and shell are imported where a text needs them: `version` starts in half the time without.
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
@@ -155,7 +157,8 @@ def _write(stream: Any, text: str) -> None:
     except OSError as error:
         _silence(stream)
         if error.errno not in _GONE and stream is sys.stdout:
-            _write(sys.stderr, "rlrun: the output could not be written: %s\n" % error.strerror)
+            raise OperatorError("the output could not be written: %s" % error.strerror, "Free some room where it goes to.",
+                                MACHINE, "output")
 
 
 def _silence(stream: Any) -> None:
