@@ -147,6 +147,14 @@ def test_a_prefix_means_all_of_its_group():
     assert names_of("shm")[0] == "shm" and "shm:small" in names_of("shm")
 
 
+def test_a_label_of_the_report_means_its_checks():
+    from rlrun.text.report import ROWS
+    assert {"port", "import"} <= set(ROWS)
+    for name, label in ROWS.items():
+        assert names_of(label) == names_of(name) != [] and names_of(" %s: " % label.upper()) == names_of(name)
+    assert names_of("ports:8265") == ["port:N"] and names_of("imports:missing") == ["import:missing"]
+
+
 # From here on it is the shipped file.
 
 def test_every_name_is_explained_by_the_pyz(run_pyz):

@@ -75,8 +75,8 @@ def parse_entries(text: str) -> List[Entry]:
 
 
 def find_entries(entries: List[Entry], word: str) -> List[Entry]:
-    """The explanations that a word means: an exit code, a check, a check with a port, path or module of its own, or a group,
-    by its name or by the label of its row in a report."""
+    """The explanations that a word means: an exit code, a check, a check with a port, path or module of its own, or a
+    group; by its name or by the label of its row in a report."""
     wanted = word.strip().rstrip(":").lower()
     topic, colon, rest = wanted.partition(":")
     wanted = {row: name for name, row in ROWS.items()}.get(topic, topic) + colon + rest

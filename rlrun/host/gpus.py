@@ -81,7 +81,7 @@ def cancel_query(query: GpuQuery) -> None:
 def parse_gpus(text: str, is_plain: bool = False) -> Tuple[Tuple[Gpu, ...], Tuple[str, ...]]:
     """The GPUs in the output of the GPU query, and the lines that tell of a lost one; indices are as printed.
 
-    `is_plain`: the output has no columns for utilization and ECC errors. A row that hides its index has -1 as its index.
+    `is_plain`: the output has no columns for utilization and ECC errors. A row that hides its index gets -1.
     """
     lines = _split_lines(text)
     gpus = [gpu for gpu in (_parse_gpu(line, is_plain) for line in lines) if gpu]

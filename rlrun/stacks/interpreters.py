@@ -27,7 +27,8 @@ _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 
 
 class Run(NamedTuple):
-    """What an interpreter runs: `language` is "shell", "python" or "" (not an interpreter, or `-c` text, or a prompt)."""
+    """What an interpreter runs: `language` is "shell", "python" or "" (not an interpreter, or `-c` text, or a prompt);
+    of `read_launched` also "command"."""
 
     language: str
     script: str  # as written
@@ -57,7 +58,7 @@ def _read_shell(argv: Sequence[str]) -> Run:
         if word in ("--", "-"):
             place += 1
             break
-        if word in _SHELL_OPTIONS_WITHOUT_RUN or argv[place:place + 2] == ("-o", "noexec"):
+        if word in _SHELL_OPTIONS_WITHOUT_RUN or (word.startswith("-") and "noexec" in argv[place + 1:place + 2]):
             return NOTHING
         if word in _SHELL_OPTIONS_WITH_VALUE:
             place += 2
@@ -125,7 +126,7 @@ def _is_interpreter(word: str) -> bool:
 
 
 def _read_uv(words: Sequence[str]) -> Tuple[Tuple[str, ...], Run]:
-    """(the words of the command, NOTHING) of what follows `uv`, or ((), what its own -m or --script runs)."""
+    """(the words of the command, NOTHING) of what follows `uv`, or ((), what its own -m runs)."""
     has_run = False
     place = 0
     while place < len(words):
@@ -157,7 +158,9 @@ def _skip_torchrun(run: Run) -> Run:
     while place < len(words) and words[place].startswith("-"):
         is_module = is_module or words[place] in ("-m", "--module")
         has_value = words[place] not in _TORCHRUN_SWITCHES and "=" not in words[place]
-        place += 2 if has_value and not "".join(words[place + 1:place + 2]).startswith("-") else 1
+        place += 1
+        if has_value and place < len(words) and not words[place].startswith("-"):
+            place += 1
     if place >= len(words):
         return NOTHING
     rest = words[place + 1:]

@@ -16,9 +16,9 @@ _TITLE = re.compile(r"^(?:PRIME-RL|PRL)::(\w+)")
 _WORKER_TITLE = re.compile(r"^Verifiers::Env")
 # The kernel's short name is cut to 15 bytes: PRIME-RL::Launc
 _SHORT = re.compile(r"^(?:PRIME-RL|PRL)::(\w{1,})$")
-_ROLES = {"Launcher": ("runner", ""), "SFT": ("runner", "sft"), "SFTTrainer": ("trainer", "sft"), "Evals": ("runner", "evals"),
-          "Trainer": ("trainer", ""), "Orchestrator": ("trainer", "rl"), "Inference": ("worker", ""),
-          "EnvServer": ("worker", "")}
+_ROLES = {"Launcher": ("runner", ""), "SFT": ("runner", "sft"), "SFTTrainer": ("trainer", "sft"),
+          "Evals": ("runner", "evals"), "Trainer": ("trainer", ""), "Orchestrator": ("trainer", "rl"),
+          "Inference": ("worker", ""), "EnvServer": ("worker", "")}
 # A module or command of it: the role and the kind. It is these words that show until the process has set its title,
 # which comes after its imports: half a minute and more.
 _COMMANDS = {"rl": ("runner", "rl"), "sft": ("runner", "sft"), "inference": ("runner", "inference"),
@@ -53,9 +53,11 @@ def classify(process: Process, read_cwd: Callable[[int], Optional[str]]) -> Opti
 
 def _names_config(run: Run) -> bool:
     """`@ x.toml` among the arguments: `rl` and `eval` are too short to believe, but nobody else's take these."""
-    words = tuple(run.arguments)
-    return any(words[place] == "@" and words[place + 1].endswith(_CONFIG_ENDS) for place in range(len(words) - 1)) or any(
-        word.startswith("@") and len(word) > 1 and word.endswith(_CONFIG_ENDS) for word in words)
+    for word, following in zip(run.arguments, tuple(run.arguments[1:]) + ("",)):
+        name = following if word == "@" else word[1:] if word.startswith("@") else ""
+        if name.endswith(_CONFIG_ENDS):
+            return True
+    return False
 
 
 def _is_checkout_program(run: Run, cwd: Optional[str]) -> bool:

@@ -34,7 +34,7 @@ def find_project_logs(plan: Plan) -> Tuple[str, ...]:
 
 
 def estimate_step(plan: Plan) -> str:
-    """`roughly 0.9 hours/step (a guess: the median of 41 steps in 3 earlier logs of this project)`, or why it is unknown."""
+    """`roughly 0.9 hours/step (a guess: the median of 41 steps in 3 earlier logs …)`, or why it is unknown."""
     if plan.kind != "train":
         return ""
     seconds: List[float] = []

@@ -86,8 +86,10 @@ def _tree(machine: Machine) -> Set[int]:
 
 
 def pick_gpus(plan: Plan, machine: Machine) -> Tuple[List[Gpu], str]:
-    """The GPUs that this launch takes, and a word on why that is uncertain ("" where it is not). CUDA may be told to use
-    none; whoever set that did not mean a launch without GPUs, so it counts as uncertain."""
+    """The GPUs that this launch takes, and a word on why that is uncertain ("" where it is not).
+
+    A selection of none is uncertain too: it would judge nothing and pass, and what the runner makes of it is not known.
+    """
     reading = machine.gpus
     visible_word = plan.environment.get("CUDA_VISIBLE_DEVICES")
     visible = gpus.select_visible(reading.gpus, visible_word)
@@ -108,7 +110,8 @@ def judge_gpus(plan: Plan, machine: Machine) -> List[Check]:
     reading = machine.gpus
     unknown = []
     if reading.state != "ok":
-        unknown = [_make_unknown("the GPUs could not be judged%s: %s" % (" whole" if reading.gpus else "", reading.reason))]
+        unknown = [_make_unknown("the GPUs could not be judged%s: %s" % (
+            " whole" if reading.gpus else "", reading.reason))]
     unknown += [_make_unknown("nvidia-smi printed a line that is no GPU: %s" % _shorten(line))
                 for line in reading.unread[:_MANY]]
     if len(reading.unread) > _MANY:

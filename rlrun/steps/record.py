@@ -118,7 +118,8 @@ def describe_command(plan: Plan) -> str:
     drops = "".join(" -u " + name for name in plan.drop_env)
     private = '(umask 077; : >> "$log") && ' if judge_config.needs_private_log(plan) else ""
     log = "log=logs/launch_$(date -u +%Y%m%d-%H%M%S).log"
-    return 'cd %s && %s && %ssetsid env%s %s < /dev/null >> "$log" 2>&1 &' % (
+    # The braces: of a whole list in the background a shell would stay behind, and hold what it was started with.
+    return 'cd %s && %s && %s{ setsid env%s %s < /dev/null >> "$log" 2>&1 & }' % (
         quote_words([plan.root]), log, private, drops, quote_words(plan.argv))
 
 
@@ -170,7 +171,12 @@ def list_records(root: str) -> List[Dict[str, Any]]:
     except OSError:
         return []
     records = [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
-    return sorted(records, key=lambda one: (one["time_seconds"] == UNKNOWN_SECONDS, -one["time_seconds"]))  # of one second: by name, as they come
+    return sorted(records, key=_age_order)
+
+
+def _age_order(record: Dict[str, Any]) -> Tuple[bool, float]:
+    seconds = float(record["time_seconds"])
+    return math.isnan(seconds), 0.0 if math.isnan(seconds) else -seconds  # of one second: by name, as they come
 
 
 def read_record(folder: str) -> Optional[Dict[str, Any]]:

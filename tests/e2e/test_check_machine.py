@@ -91,6 +91,16 @@ BYSTANDERS: Dict[str, str] = {
     "not_utf8": r"""bash -c $'exec -a "caf\xe9 \xff" sleep 600' & await has_argv $! 600""" + "\n",
     "empty_command_line": act(comm="python3", title=""),
     "idle_ray_worker": act(title="ray::IDLE"),
+    "rl_of_another_program": act(argv=["python3", "/opt/v/bin/rl"]) + act(argv=["python3", "/opt/v/bin/rl", "--fast"])
+    + act(argv=["rl"]) + act(argv=["python3", "wrapper.py", "rl", "@", "rl.toml"]),
+    "words_of_prime": act(argv=["vim", "rl.toml"]) + act(argv=["bash", "-c", "uv run rl @ rl.toml; sleep 9"])
+    + act(argv=["tail", "-F", "prime_rl.trainer.rl.train"]) + act(argv=["ssh", "node7", "uv", "run", "rl", "@", "rl.toml"]),
+    "other_commands_of_uv": act(argv=["uv", "run", "pytest", "@", "rl.toml"]) + act(argv=["uv", "pip", "install", "rl"])
+    + act(argv=["uv", "add", "rl", "@", "rl.toml"]) + act(argv=["uv", "run", "--with", "rl", "pytest", "@", "rl.toml"]),
+    "dry_run_of_prime": act(argv=["uv", "run", "rl", "@", "rl.toml", "--dry-run"])
+    + act(argv=["/v/bin/python3", "/v/bin/rl", "@", "rl.toml", "--dry-run", "--output-dir", "/tmp/x"]),
+    "syntax_check_of_the_runner": act(argv=["bash", "-n", "/x/scripts/train/train.sh"]),
+    "help_of_the_runner": act(argv=["bash", "/x/scripts/train/train.sh", "--help"]),
 }
 
 
@@ -141,6 +151,10 @@ RUNS: Dict[str, str] = {
     "P5_old_prefix": act(title="PRIME-RL::Orchestrator"),
     "P5_launcher": act(argv=["PRL::Launcher"], comm="PRL::Launcher"),
     "P5_ranks": act(title="PRL::Trainer[rank0]"),
+    "P5_before_the_title": act(argv=["/v/bin/python3", "/v/bin/rl", "@", "rl.toml"]),
+    "P5_uv": act(argv=["uv", "run", "--no-sync", "--env-file", "x.env", "-p", "3.12", "rl", "@", "rl.toml"]),
+    "P5_torchrun": act(argv=["/v/bin/python3", "/v/bin/torchrun", "--nproc-per-node", "8", "-m", "prime_rl.trainer.rl.train"]),
+    "P5_rank": act(argv=["/v/bin/python3", "-u", "-m", "prime_rl.trainer.rl.train", "@", "trainer.json"]),
     "P7_short_name_only": act(comm="PRIME-RL::Train", title=""),
     "runner_absolute": start("bash $other/scripts/train/train.sh x.env", "x.env"),
     "runner_relative": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env"),
@@ -524,8 +538,27 @@ def test_gpus_that_the_launch_takes(scene: Scene, visible: str, count: str, held
 
 def test_gpus_of_an_empty_list(scene: Scene) -> None:
     write_nvidia_smi(str(scene.fakes), gpus(8, used=50000))
-    found = scene.check(env={"CUDA_VISIBLE_DEVICES": ""})
-    assert "gpu:foreign" not in found.blocking and "this machine shows 0" in details(found, "gpu:count")
+    for word in ("", "foo", "-1"):
+        found = scene.check(env={"CUDA_VISIBLE_DEVICES": word})
+        assert found.blocking == ["gpu:foreign"] and "names none of these GPUs" in details(found, "gpu:order"), word
+
+
+def test_G3_index_that_is_not_told(scene: Scene) -> None:
+    write_nvidia_smi(str(scene.fakes), [gpu(0), dict(gpu(1, used=61000), index="[N/A]")])
+    found = scene.check(env={"CUDA_VISIBLE_DEVICES": "0", "NGPUS_PER_NODE": "1"})
+    assert found.blocking == ["gpu:foreign"] and "GPU ?: 59.6 GiB" in details(found, "gpu:foreign")
+    facts = scene.run(["probe"]).out
+    assert "0:4 MiB" in facts and "?:59.6 GiB" in facts and "-1:" not in facts
+
+
+def test_G7_lines_beside_the_rows_do_not_vanish(scene: Scene) -> None:
+    write_nvidia_smi(str(scene.fakes), gpus(8), exit_code=15, extra_stdout=(
+        "GPU 00000000:03:00.0: GPU requires reset\nWARNING: infoROM is corrupted at gpu 0000:00:1E.0\n"))
+    found = scene.check()
+    assert "00000000:03:00.0: GPU requires reset" in details(found, "gpu:lost") and found.blocking == []
+    assert "infoROM" in details(found, "gpu:unknown") and "reset" not in details(found, "gpu:unknown")
+    facts = scene.run(["probe"]).out
+    assert "requires reset" in facts and "infoROM" in facts
 
 
 def test_gpus_of_a_mig_device_are_all_judged(scene: Scene) -> None:

@@ -37,13 +37,9 @@ def play_record(box):
     row = b.list_runs(box)[0]
     command = b.read(os.path.join(found["record"], "command.txt"))
     again = b.run(["bash", "-c", command], b.make_env(box, b.SHORT), "/")
-    b.wait_for(
-        lambda: (
-            len([name for name in os.listdir(os.path.join(box.root, "logs")) if name.startswith("launch_")]) > 1
-            or b.find_processes("scripts/train/train.sh")
-        ),
-        "the launch by hand",
-    )
+    folder = os.path.join(box.root, "logs")
+    b.wait_for(lambda: sum(b.read(os.path.join(folder, name)).count("toy trainer: done") for name in os.listdir(folder)
+                           if name.startswith("launch_")) == 2, "the end of the launch by hand")
     b.wait_for(lambda: not b.find_processes("scripts/train/train.sh"), "its end")
     logs = sorted(name for name in os.listdir(os.path.join(box.root, "logs")) if name.startswith("launch_"))
     return {
@@ -392,7 +388,7 @@ PYTHON = "/usr/bin/python3"
 def test_another_users_checkout_is_refused_or_recorded_under_the_launchers_name(play, root):
     facts = play(play_others_checkout, root)
     code, out, err = facts["denied"]
-    assert code == 5 and "Permission denied" in err and "Whose checkout is it?" in err
+    assert code == 5 and "Permission denied" in err and "ask the checkout's owner" in err
     code, out, err = facts["allowed"]
     assert [row["user"] for row in facts["rows"]] == ["nobody"] and code == 4, (
         err

@@ -18,11 +18,13 @@ INTERRUPT, END = "\x03", "\x04"
 def answer(box, config, dialogue, *words, env=None, before=None):
     """Plays (prompt, what is typed) pairs; gives exit code, the text after the last prompt, and what was left behind."""
     session = b.open_rlrun(box, "run", config, *words, env=env or b.LONG, before=before)
+    shown = ""
     for prompt, typed in dialogue:
-        b.expect(session, prompt)
+        shown += b.expect(session, prompt)
         b.send(session, typed)
     code, text = b.finish(session)
-    return {"code": code, "text": text, "traces": b.count_traces(box), "states": [row["state"] for row in b.list_runs(box)]}
+    return {"code": code, "text": text, "before": shown,
+            "traces": b.count_traces(box), "states": [row["state"] for row in b.list_runs(box)]}
 
 
 def end_runs(box):
@@ -214,7 +216,7 @@ def test_prompts_reach_the_terminal_wherever_the_streams_go(play, root, which):
     assert ("Launched (background)" in facts["file"]) == (which != "stderr")
     assert ("Launched (background)" in shown) == (which != "stdout")
     if which != "stdout":
-        assert "run configuration (train)" in facts["text"] and "\x1b" not in facts["file"]  # the plan is where the question is
+        assert "run configuration (train)" in facts["before"] and "\x1b" not in facts["file"]  # the plan is where the question is
 
 
 def play_odd_stdin(box):

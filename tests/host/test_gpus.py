@@ -81,9 +81,43 @@ def test_G3_an_untold_value_is_unknown_and_never_0(untold: str, column: int, nam
     assert found._asdict() == dict(H100._asdict(), **{name: unknown})
 
 
-def test_G3_a_row_without_an_index_is_not_dropped_in_silence() -> None:
-    row = ROW.replace("0, GPU", "[N/A], GPU")
-    assert gpus.parse_gpus(row + "\n" + ROW) == ((H100,), (row,))
+@pytest.mark.parametrize("index", UNTOLD[:-2] + ["", "GPU0"])
+def test_G3_a_row_without_an_index_stands(index: str) -> None:
+    row = ROW.replace("0, GPU", index + ", GPU")
+    assert gpus.parse_gpus(row + "\n" + ROW) == ((H100._replace(index=-1), H100), ())
+    assert gpus.find_unread(row + "\n" + ROW) == ()
+    assert (gpus.show_index(H100._replace(index=-1)), gpus.show_index(H100)) == ("?", "0")
+
+
+def test_G3_a_row_without_index_and_memory_stands() -> None:
+    (found,), lost = gpus.parse_gpus("[N/A], GPU-aaaa, 0:1, H100, [N/A], [N/A], [N/A], [N/A]")
+    assert (found.index, found.used_mib, lost) == (-1, None, ())
+
+
+@pytest.mark.parametrize("line", [
+    "WARNING: infoROM is corrupted at gpu 0000:00:1E.0", "0, GPU-aaaa, 0:1, H100, 4", "hello, world",
+    "index, uuid, pci.bus_id, name, memory.used, memory.total, utilization.gpu, ecc", "Failed, because, of, this, and, that"])
+def test_G3_a_line_that_is_no_row_does_not_vanish(make_fake: MakeFake, line: str) -> None:
+    assert gpus.find_unread(ROW + "\n" + line + "\n") == (line,)
+    for redirect in ("", ">&2"):
+        on_holders = "echo '%s' %s" % (line, redirect) if line.count(",") < 3 else ""  # a row there hides its pid
+        reading = gpus.finish_query(gpus.start_query(make_fake(
+            "echo '%s' %s\n%s" % (line, redirect, say(ROW)), on_holders)))
+        assert (reading.state, reading.gpus, reading.lost, reading.unread) == ("ok", (H100,), (), (line,))
+
+
+def test_G3_what_a_failure_printed_is_its_reason_alone(make_fake: MakeFake) -> None:
+    assert gpus.finish_query(gpus.start_query(make_fake(say("one", "two", code=9)))).unread == ()
+    reading = gpus.finish_query(gpus.start_query(make_fake(say(ROW), say("Insufficient Permissions", code=4))))
+    assert (reading.state, reading.unread) == ("failed", ())
+
+
+@pytest.mark.parametrize("line", [
+    LOST, "GPU 00000000:03:00.0: GPU requires reset", "GPU 0000:03:00.0 requires a reset.", "GPU is lost. Reboot the system"])
+@pytest.mark.parametrize("redirect", ["", ">&2"])
+def test_G7_a_line_that_asks_for_a_reset_is_a_lost_gpu(make_fake: MakeFake, line: str, redirect: str) -> None:
+    reading = gpus.finish_query(gpus.start_query(make_fake("echo '%s' %s\n%s" % (line, redirect, say(ROW, code=15)))))
+    assert (reading.state, reading.gpus, reading.lost, reading.unread) == ("ok", (H100,), (line,), ())
 
 
 def test_units_that_were_not_asked_for() -> None:
@@ -152,14 +186,14 @@ def test_text_without_rows_has_no_holders(text: str) -> None:
 def test_a_reading_of_gpus_and_holders(make_fake: MakeFake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", make_fake(say(ROW), say(HOLDER))["PATH"])
     reading = gpus.finish_query(gpus.start_query())
-    assert reading == ("ok", "", (H100,), gpus.parse_holders(HOLDER), ())
+    assert reading == ("ok", "", (H100,), gpus.parse_holders(HOLDER), (), ())
     assert len(read_calls(tmp_path)) == 2
 
 
 def test_G1_memory_in_use_and_no_holder_shown(make_fake: MakeFake) -> None:
     for answer in (":", say("No running processes found")):
         reading = gpus.finish_query(gpus.start_query(make_fake(say(ROW), answer)))
-        assert (reading.state, reading.gpus[0].used_mib, reading.holders) == ("ok", 61234, ())
+        assert (reading.state, reading.gpus[0].used_mib, reading.holders, reading.unread) == ("ok", 61234, (), ())
 
 
 def test_both_queries_run_at_once(make_fake: MakeFake, tmp_path: Path) -> None:
@@ -205,7 +239,7 @@ def test_G7_the_rows_stand_whatever_the_exit_status(make_fake: MakeFake, code: i
 
 def test_G7_nothing_but_the_lost_gpu(make_fake: MakeFake) -> None:
     reading = gpus.finish_query(gpus.start_query(make_fake(say(LOST, code=255), say(LOST, code=255))))
-    assert reading == ("failed", LOST, (), (), (LOST,))
+    assert reading == ("failed", LOST, (), (), (LOST,), ())
 
 
 @pytest.mark.parametrize("words, code", [
@@ -317,6 +351,12 @@ def test_G9_visible_devices_as_cuda_reads_them(visible: Optional[str], expected:
 @pytest.mark.parametrize("visible", ["MIG-1234", "MIG-GPU-0/1/0", "0,MIG-1"])
 def test_G3_mig_is_not_judged(visible: str) -> None:
     assert gpus.select_visible([make_gpu(0)], visible) is None
+
+
+@pytest.mark.parametrize("visible, expected", [(None, [0, -1, 1]), ("1", [1]), ("-1", []), ("foo", []), ("GPU-?", [-1])])
+def test_G3_no_word_means_the_gpu_whose_index_is_not_told(visible: Optional[str], expected: List[int]) -> None:
+    chosen = gpus.select_visible([make_gpu(0), make_gpu(-1, "GPU-?"), make_gpu(1)], visible)
+    assert chosen is not None and [gpu.index for gpu in chosen] == expected
 
 
 def test_G7_an_index_beyond_a_lost_gpu_is_not_judged() -> None:

@@ -61,6 +61,13 @@ NOTHING = [
     "sudo python3 a.py",
     "ssh bash a.sh",
     "bash -o pipefail",
+    "bash -n a.sh",
+    "bash -xn a.sh x",
+    "bash -o noexec a.sh",
+    "bash -euo noexec a.sh",
+    "bash --help a.sh",
+    "bash --dump-strings a.sh",
+    "zsh -n a.sh",
 ]
 
 

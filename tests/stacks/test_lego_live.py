@@ -120,7 +120,55 @@ def test_P5_prime(argv, found):
 
 def test_prime_command_of_a_checkout(tmp_path):
     (tmp_path / "src/prime_rl/entrypoints").mkdir(parents=True)
-    assert role("python3", str(tmp_path / ".venv/bin/rl"), "@", "x.toml", module=prime) == ("runner", "rl")
+    assert role("python3", str(tmp_path / ".venv/bin/rl"), module=prime) == ("runner", "rl")
+    assert role("python3", "/usr/bin/rl", cwd=str(tmp_path), module=prime) is None
+    inference = ("uv", "run", "inference", "--vllm.model", "m")
+    assert role(*inference, cwd=str(tmp_path), module=prime) == ("runner", "inference")
+    assert role(*inference, cwd="/", module=prime) is None and role(*inference, module=prime) is None
+
+
+@pytest.mark.parametrize("argv, found", [
+    ("/v/bin/python3 /v/bin/rl @ rl.toml", ("runner", "rl")),
+    ("/v/bin/python3 /v/bin/sft @ a.toml --max-steps 5", ("runner", "sft")),
+    ("/v/bin/python3 /v/bin/inference --x 1 @ a.yaml", ("runner", "inference")),
+    ("/v/bin/python3 /v/bin/evals @ a.json", ("runner", "evals")),
+    ("/v/bin/python3 /v/bin/rl @rl.toml", ("runner", "rl")),
+    ("/v/bin/python3 /v/bin/orchestrator @ o.json", ("trainer", "rl")),
+    ("/v/bin/python3 /v/bin/env-server @ e.json", ("worker", "")),
+    ("uv run rl @ rl.toml", ("runner", "rl")),
+    ("/root/.local/bin/uv run --no-sync --all-extras -p 3.12 --env-file x.env rl @ rl.toml", ("runner", "rl")),
+    ("uv --project /c -q run --python=3.12 -p3.12 -- sft @ sft.toml", ("runner", "sft")),
+    ("uv run --with rl evals @ e.toml", ("runner", "evals")),
+    ("uv run python -m prime_rl.entrypoints.rl @ rl.toml", ("runner", "rl")),
+    ("uv run -m prime_rl.entrypoints.sft @ x.toml", ("runner", "sft")),
+    ("uv run python /c/.venv/bin/rl @ rl.toml", ("runner", "rl")),
+    ("uv run torchrun --nnodes=2 -m prime_rl.trainer.rl.train @ t.json", ("trainer", "rl")),
+    ("python /v/bin/torchrun --nproc-per-node 8 --standalone -m prime_rl.trainer.rl.train @ t.json", ("trainer", "rl")),
+    ("python /v/bin/torchrun --role=trainer -m prime_rl.trainer.sft.train @ t.json", ("trainer", "sft")),
+    ("python -m torch.distributed.run --nproc_per_node=8 -m prime_rl.trainer.rl.train @ t.json", ("trainer", "rl")),
+    ("python -m prime_rl.trainer.rl.train", ("trainer", "rl")),
+    ("python3.12 -u -m prime_rl.trainer.sft.train @ t.json", ("trainer", "sft")),
+    ("python -m prime_rl.orchestrator.orchestrator @ o.json", ("trainer", "rl")),
+    ("PRL::SFT", ("runner", "sft")), ("PRIME-RL::SFTTrainer", ("trainer", "sft")), ("PRIME-RL::Evals", ("runner", "evals")),
+])
+def test_P5_prime_before_it_sets_its_title(argv, found):
+    assert role(*argv.split(), module=prime) == found
+    assert not prime.is_rehearsal(process(*argv.split()), None)
+    assert prime.is_rehearsal(process(*(argv.split() + ["--dry-run"])), None)
+
+
+@pytest.mark.parametrize("argv", [
+    "rl", "rl @ rl.toml", "python3 /usr/bin/rl", "python3 /usr/bin/rl --config rl.toml", "python3 /usr/bin/rl @", "vim rl.toml",
+    "python3 /usr/bin/rl @ alice", "python3 /usr/bin/rl alice@x.toml", "vim @ rl.toml", "python3 wrapper.py rl @ rl.toml",
+    "python3 -c rl @ rl.toml", "bash rl @ rl.toml", "uv run pytest", "uv run pytest rl @ rl.toml", "uv pip install rl", "uv run",
+    "uv pip run rl @ rl.toml", "uv tool run rl @ rl.toml", "uv add rl @ rl.toml", "uv run rl", "uv run --env-file rl @ rl.toml",
+    "uv run --with rl pytest @ rl.toml", "uv run vim rl.toml", "uv run bash -c rl @ rl.toml", "uv run -m pytest @ rl.toml", "uv",
+    "uv run python -c rl @ rl.toml", "python /v/bin/torchrun train.py -m prime_rl.trainer.rl.train", "python /v/bin/torchrun",
+    "python /v/bin/torchrun --nproc-per-node 8 -m other.train prime_rl.trainer.rl.train @ t.json", "uv run torchrun --help",
+    "torchrun -m prime_rl.trainer.rl.train", "tail -F prime_rl.trainer.rl.train", "python -m pydoc prime_rl.trainer.rl.train",
+    "python x.py -m prime_rl.trainer.rl.train", "ssh n uv run rl @ rl.toml", "PRL::Dashboard"])
+def test_P5_what_only_has_the_words_of_prime_is_none(argv):
+    assert role(*argv.split(), cwd="/", module=prime) is None
 
 
 @pytest.mark.parametrize(
@@ -192,6 +240,10 @@ def test_root_through_a_link_of_another_name(tmp_path):
         ("bash t.sh x", {"DRY_RUN": "0"}, "", False),
         ("bash t.sh x", None, "", False),
         ("bash t.sh x--dry-run", {}, "", False),
+        ("bash t.sh --help", None, "", True),
+        ("bash -x t.sh -h", None, "", True),
+        ("bash -h t.sh x", None, "", False),
+        ("bash t.sh x -h", None, "", False),
     ],
 )
 def test_rehearsals(tmp_path, argv, environ, script, found):

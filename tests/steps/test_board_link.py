@@ -61,8 +61,8 @@ def test_a_record_that_can_not_be_written_loses_no_link(tmp_path, serve, monkeyp
     assert board_link.make_link(order(tmp_path, serve(b'{"runs": [{"id": "e"}]}')), lambda: True)["state"] == "verified"
 
 
-@pytest.mark.parametrize("answer", [b"null", b"7", b"{}", b'{"runs": null}', b'{"runs": {"e": 1}}', b'"e"', b"", b"<html>", b"[" * 100000,
-                                    b'[null, 7, ["e"], {"name": null}]', b"\xff"], ids=repr)
+@pytest.mark.parametrize("answer", [b"null", b"7", b"{}", b'{"runs": null}', b'{"runs": {"e": 1}}', b'"e"', b"", b"<html>",
+                                    b"[" * 100000, b'[null, 7, ["e"], {"name": null}]', b"\xff"], ids=repr)
 def test_a_board_that_answers_oddly_is_unverified(tmp_path, serve, answer):
     found = board_link.make_link(order(tmp_path, serve(answer)), lambda: True)
     assert found["state"] == "unverified" and found["reason"] not in ("", "not asked yet") and os.path.islink(found["path"])

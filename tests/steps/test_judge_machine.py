@@ -80,6 +80,83 @@ def test_unknown_gpus_never_block(state):
     assert names(judge_machine.judge_gpus(make_plan(), machine)) == [("gpu:unknown", "advisory")]
 
 
+UNTOLD = make_gpu(0)._replace(index=-1, uuid="GPU-untold")
+
+
+@pytest.mark.parametrize("visible, count", [(None, 1), (None, 8), ("0", 1), ("1,0", 2), ("GPU-1", 1), ("", 1), ("foo", 2)])
+@pytest.mark.parametrize("used, name", [(2000, ""), (2001, "gpu:foreign"), (None, "gpu:unknown")])
+def test_G3_a_gpu_without_an_index_is_judged_whatever_the_selection(visible, count, used, name):
+    rows = (make_gpu(0), make_gpu(1), UNTOLD._replace(used_mib=used))
+    plan = make_plan(gpu_count=count, environment={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    checks = judge_machine.judge_gpus(plan, make_machine(gpus=GpuReading("ok", "", rows, (), ())))
+    found = [check for check in checks if check.name in ("gpu:foreign", "gpu:unknown")]
+    assert [check.name for check in found] == ([name] if name else [])
+    assert all("GPU ?" in check.detail and "GPU -1" not in check.detail + check.fix for check in found)
+
+
+def test_G3_a_gpu_without_an_index_does_not_stand_for_one_that_is_missing():
+    plan = make_plan(gpu_count=2, environment={"CUDA_VISIBLE_DEVICES": "0"})
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0), UNTOLD), (), ()))
+    assert ("gpu:count", "advisory") in names(judge_machine.judge_gpus(plan, machine))
+
+
+def test_G3_a_holder_of_a_gpu_without_an_index():
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0), UNTOLD), (GpuHolder(9, "GPU-untold", 9000, "x"),), ()))
+    (check,) = judge_machine.judge_gpus(make_plan(gpu_count=1), machine)
+    assert check.name == "gpu:foreign" and "8.8 GiB on GPU ?" in check.detail
+
+
+def test_G3_a_holder_without_a_uuid_accounts_for_no_gpu():
+    rows = (make_gpu(0, 9000)._replace(uuid=""), make_gpu(1, 9000)._replace(uuid=""))
+    machine = make_machine([make_process(5, "mine")], gpus=GpuReading("ok", "", rows, (GpuHolder(5, "", 9000, "x"),), ()),
+                           runs=(run_of(make_process(5, "mine")),))
+    told = names(judge_machine.judge_gpus(make_plan(gpu_count=2), machine))
+    assert told == [("gpu:mine", "advisory"), ("gpu:foreign", "blocks"), ("gpu:foreign", "blocks")]
+
+
+def test_G3_lines_that_are_no_row_are_quoted():
+    lines = ("WARNING: \x1b[2J" + "x" * 500,) + tuple("line %d" % number for number in range(20))
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0),), (), (), lines))
+    checks = judge_machine.judge_gpus(make_plan(gpu_count=1), machine)
+    assert {(check.name, check.status) for check in checks} == {("gpu:unknown", "advisory")} and checks[0].fix
+    assert "no GPU: WARNING: \\x1b[2Jxxx" in checks[0].detail and len(checks[0].detail) < 170
+    assert "line 3" in checks[4].detail and "more lines" in checks[-1].detail and len(checks) < 15
+
+
+def test_G7_a_lost_gpu_is_named_where_no_other_answers():
+    machine = make_machine(gpus=GpuReading("failed", "why", (), (), ("GPU 0000:03:00.0: GPU requires reset",)))
+    assert names(judge_machine.judge_gpus(make_plan(), machine)) == [("gpu:unknown", "advisory"), ("gpu:lost", "advisory")]
+
+
+@pytest.mark.parametrize("word", ["foo", "", "-1", "9", "0,0", "GPU-x", "GPU-x" * 99])
+def test_G9_a_selection_of_no_gpu_judges_all(word):
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0), make_gpu(1, 9000)), (), ()))
+    checks = judge_machine.judge_gpus(make_plan(gpu_count=1, environment={"CUDA_VISIBLE_DEVICES": word}), machine)
+    assert names(checks) == [("gpu:order", "advisory"), ("gpu:foreign", "blocks")]
+    assert "CUDA_VISIBLE_DEVICES=%s" % (word[:100] or "''") in checks[0].detail and len(checks[0].detail) < 250
+    assert "names none of these GPUs" in checks[0].detail and "all 2 were judged" in checks[0].detail
+
+
+def test_several_gpus_of_one_finding_are_one_line():
+    rows = tuple(make_gpu(index, ecc=3) for index in range(8))
+    (check, _) = judge_machine.judge_gpus(make_plan(), make_machine(gpus=GpuReading("ok", "", rows, (), ())))
+    assert (check.name, check.detail) == ("gpu:ecc", "GPU 0-7 have uncorrected memory errors (3, 3, 3, 3, 3, 3, 3, 3)")
+    rows = tuple(make_gpu(index, ecc=index % 2 * index) for index in range(6)) + (UNTOLD._replace(ecc_errors=9),)
+    (check, _) = judge_machine.judge_gpus(make_plan(gpu_count=6), make_machine(gpus=GpuReading("ok", "", rows, (), ())))
+    assert check.detail == "GPU 1,3,5,? have uncorrected memory errors (1, 3, 5, 9)"
+    (check, _) = judge_machine.judge_gpus(make_plan(gpu_count=2), make_machine(gpus=GpuReading("ok", "", rows[:2], (), ())))
+    assert check.detail == "GPU 1 has 1 uncorrected memory errors"
+    rows = tuple(make_gpu(index, None) for index in range(8))
+    (check,) = judge_machine.judge_gpus(make_plan(), make_machine(gpus=GpuReading("ok", "", rows, (), ())))
+    assert (check.name, check.detail) == ("gpu:unknown", "GPU 0-7 do not tell how much memory is in use")
+
+
+def test_a_holder_without_a_name():
+    machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0),), (GpuHolder(9, "GPU-0", None, ""),), ()))
+    (check,) = judge_machine.judge_gpus(make_plan(gpu_count=1), machine)
+    assert check.detail == "pid 9, which is not visible here: name not told, unknown memory on GPU 0"
+
+
 def test_holders_of_other_gpus_do_not_count():
     machine = make_machine(gpus=GpuReading("ok", "", (make_gpu(0), make_gpu(1, 9000)), (GpuHolder(9, "GPU-1", 9000, "x"),), ()))
     assert names(judge_machine.judge_gpus(make_plan(gpu_count=1), machine)) == [("gpu:idle", "pass")]
@@ -94,7 +171,8 @@ def test_one_holder_of_many_gpus_is_one_line():
 
 @pytest.mark.parametrize(
     "indices, words",
-    [([0], "GPU 0"), ([0, 1], "GPU 0,1"), ([2, 1, 0], "GPU 0-2"), ([0, 2, 3], "GPU 0,2,3"), ([], "a GPU that can't be told")],
+    [([0], "GPU 0"), ([0, 1], "GPU 0,1"), ([2, 1, 0], "GPU 0-2"), ([0, 2, 3], "GPU 0,2,3"), ([], "a GPU that can't be told"),
+     ([-1], "GPU ?"), ([2, -1, 0, 1], "GPU 0-2,?")],
 )
 def test_gpu_names(indices, words):
     assert judge_machine._name_gpus(indices) == words

@@ -64,7 +64,8 @@ def test_the_line_by_hand_keeps_a_log_with_secrets_to_its_user(tmp_path, given, 
 
 ODD = {
     "parts": dict(GOOD, parts=None),
-    "infinite_pid": json.dumps(dict(GOOD, runner={"pid": 0})).replace('"pid": 0', '"pid": Infinity, "start_ticks": 1e999').encode(),
+    "infinite_pid": json.dumps(dict(GOOD, runner={"pid": 0})).replace(
+        '"pid": 0', '"pid": Infinity, "start_ticks": 1e999').encode(),
     "pid_of_text": dict(GOOD, runner={"pid": "many", "start_ticks": []}),
     "negative_pid": dict(GOOD, runner={"pid": -1, "start_ticks": 7, "pgid": -1}),
     "huge": json.dumps(dict(GOOD, time_seconds=0, runner={"pid": 0, "start_ticks": 0})).replace(": 0", ": " + "9" * 400).encode(),

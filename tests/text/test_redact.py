@@ -124,3 +124,8 @@ def test_redact_config():
     assert redact_config(text, ["plainsecret"]) == (
         'A=1\nDB_PASSWORD="%s\n"\n# export HF_TOKEN=%s # c\nNOTE="no\nsecret"\nWANDB_API_KEY=CHANGEME\nK=%s\n'
         % (MARK, MARK, MARK))
+
+
+def test_arrays_of_secrets_in_a_config():
+    text = 'TOKENS=( "aaa111" bbb222 )\nexport API_KEYS+=(x\n y)\nMAX_TOKENS=(1 2)\nTEMPLATE_MODULES=(a b)\n'
+    assert redact_config(text) == "TOKENS=(%s)\nexport API_KEYS+=%s\nMAX_TOKENS=(1 2)\nTEMPLATE_MODULES=(a b)\n" % (MARK, MARK)

@@ -77,11 +77,13 @@ def test_a_reader_that_left_changes_nothing():
 
 
 def test_a_full_disk_is_said_once():
+    code = ("\nimport sys\nfrom rlrun.errors import OperatorError\nfor _ in range(3):\n  try: T.print_result(t, 'x')\n"
+            "  except OperatorError as error: sys.stderr.write('%d %s\\n' % (error.code, error.message))\n")
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", MAKE + "[T.print_result(t, 'x') for _ in range(3)]"], stdout=full,
+        done = subprocess.run([sys.executable, "-c", MAKE + code], stdout=full,
                               stderr=subprocess.PIPE, env={"PYTHONPATH": ROOT, "LC_ALL": "C.UTF-8"})
     assert done.returncode == 0
-    assert done.stderr.decode() == "rlrun: the output could not be written: No space left on device\n"
+    assert done.stderr.decode() == "5 the output could not be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
