@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Half of the time a test waits for a process: twice as many workers as cores.
+WORKERS := $(shell echo $$(( 2 * $$(nproc) )))
 
 .PHONY: build demo test lint bench clean
 
@@ -12,7 +14,7 @@ demo: build
 	PYTHON=$(PYTHON) tests/demo.sh
 
 test: $(VENV)/installed build
-	$(RUN) -m pytest -q -n auto
+	$(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/installed
 	$(RUN) -m pytest -q tests/test_linters.py tests/test_imports.py

@@ -7,12 +7,13 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
-from ..steps import confirm, estimate, guard, judge_config, launch, lock, record, shapes, survey
+from ..steps import confirm, estimate, guard, judge, judge_config, launch, lock, record, shapes, survey
 from ..steps.board import pick_served
 from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age
+from ..text.redact import redact
 from ..text.shell import escape_controls
 from ..values import Choices, Launch, LiveRun, Verdict
 from . import checked, launched, surveying
@@ -239,15 +240,14 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
     plan = found.plan
     held = lock.acquire(_LOCK_SECONDS)
     try:
-        _look_again(found, choices, answers, environ, terminal)
-        is_private = plan.prints_secrets or bool(judge_config.find_shown_secrets(plan.environment))
-        paths = record.create(plan, time.time(), is_private)
+        _look_again(found, choices, answers, environ, secrets, terminal)
+        paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None, "link": None,
             "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
-            _look_again(found, choices, answers, environ, terminal)  # a copy may have taken a while
+            _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while
         started = launch.launch(plan, paths, held, environ, written, _order_link(found, answers, paths))
     except KeyboardInterrupt:
         raise OperatorError("interrupted; nothing was launched", "", INTERRUPTED, "interrupted")
@@ -256,18 +256,18 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
     try:
         return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal)
     except Exception as failure:  # whatever it is, the run lives, and must not be denied
-        raise _admit_launch(failure, started)
+        raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, started)
 
 
 def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str],
-                terminal: term.Terminal) -> None:
+                secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
     """The second look, under the lock: whatever is not as it was shown ends it."""
     again = survey.look_again(found, environ)
     if again.machine.runs:
         _refuse_live_runs(found.plan.root, again.machine.runs, terminal)
     _refuse_again(found, choices)
     if again.verdict.blocking:
-        raise _refuse_second_look(again.verdict)
+        raise _refuse_second_look(judge.hide_secrets(again.verdict, secrets))
     if again.changed:
         raise OperatorError("the plan changed while it was being confirmed: %s; nothing was launched" % ", ".join(again.changed),
                             "Check it again.", NOT_CONFIRMED, "digest")
@@ -279,9 +279,8 @@ def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, envir
     _refuse_race(found, answers)
 
 
-def _admit_launch(failure: Exception, started: Launch) -> OperatorError:
-    error = OperatorError("launched (pid %d), but the report failed: %s: %s"
-                          % (started.runner.pid, type(failure).__name__, failure),
+def _admit_launch(failure: str, kind: str, started: Launch) -> OperatorError:
+    error = OperatorError("launched (pid %d), but the report failed: %s: %s" % (started.runner.pid, kind, failure),
                           "The run lives; `rlrun runs` shows it. Please report this.", BUG, "bug")
     error.shape = {"launched": True, "record": started.record, "launch_log": started.launch_log,
                    "runner": {"pid": started.runner.pid, "pgid": started.pgid}, "stop": launched.stop_line(started)}
@@ -312,6 +311,6 @@ def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) ->
                             "board")
     from ..steps import board_link
     return functools.partial(board_link.make_link, board_link.LinkOrder(found.plan.stack, served, found.board.port,
-                                                                       paths.launch_log, found.plan.root))
+                                                                       paths.launch_log, found.plan.root, paths.record))
 
 

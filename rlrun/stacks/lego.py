@@ -25,8 +25,10 @@ _KIND_NAMES = {"train": {"TRAINING_MODE", "TRAIN_MODE", "N_NODES_ROLLOUT"}, "eva
                "infer": {"RESULTS_DIR", "OUTPUT_INDEX"}}
 # 20260802-131455, as names carry it
 _STAMP = re.compile(r"20\d{6}[-_T]?\d{4,6}")
+# 40000000000
+_NUMBER = re.compile(r"[0-9]{1,15}\Z")
 # bind=0.0.0.0:8000 api=…
-_BIND = re.compile(r"\bbind=\S*?:(\d+)\b")
+_BIND = re.compile(r"\bbind=\S*?:([0-9]{1,5})\b")
 # 8 prompts × 4 resp = 32 trials/step  mini=8
 _TRIALS = re.compile(r"= (\d+ trials/step)")
 
@@ -193,8 +195,7 @@ def _make_plan(request: Request, output: Output, environ: Dict[str, str], now_st
         modules=("veomni",) if kind == "train" and value("MODEL_ENGINE", "ENGINE").lower() == "veomni" else (),
         soft_modules={"train": ("verl", "ray", "vllm", "wandb"), "eval": ("harbor", "vllm"), "infer": ("vllm",)}[kind],
         venv=value("VENV_PATH"), ray_dir=(value("RAY_TMPDIR") or "/tmp/ray") if kind == "train" else "",
-        shm_bytes=int(value("RAY_OBJECT_STORE_MEMORY")) if kind == "train" and value("RAY_OBJECT_STORE_MEMORY").isdecimal()
-        else 1 << 30,
+        shm_bytes=(_read_number(value("RAY_OBJECT_STORE_MEMORY")) if kind == "train" else 0) or 1 << 30,
         sweep=lego_live.make_sweep_rule(kind, inside(vllm_log)),
         write_dirs=_pick_write_dirs(kind, root, train_log, trials, checkpoints, value), prints_secrets=kind != "train",
         gates=_pick_gates(kind, value), stage=_STAGES[kind])
@@ -243,7 +244,8 @@ def _is_volatile(experiment: str, sources: lego_sources.Sources, environ: Dict[s
 def _count_gpus(kind: str, output: Output, value: Value) -> Optional[int]:
     """GPUs of this node: what Ray is given, or what vLLM spreads over (tensor times data parallel)."""
     word = value("NGPUS_PER_NODE") if kind == "train" else value("GEN_TP")
-    if not word.isdecimal():
+    size = _read_number(word)
+    if size is None:
         return None
     copies = [1]
     words = _split(output.commands.get("vLLM", ""))
@@ -251,18 +253,22 @@ def _count_gpus(kind: str, output: Output, value: Value) -> Optional[int]:
         name, _, text = one.partition("=")
         if name in ("--data-parallel-size", "-dp") and kind != "train":
             text = text or (words[place + 1] if place + 1 < len(words) else "")
-            copies.append(int(text) if text.isdecimal() else 1)
-    return int(word) * copies[-1]
+            copies.append(_read_number(text) or 1)
+    return size * copies[-1]
+
+
+def _read_number(text: str) -> Optional[int]:
+    return int(text) if _NUMBER.match(text) else None
 
 
 def _read_topology(kind: str, value: Value) -> Topology:
     nodes = value("NNODES") if kind == "train" else value("VLLM_NNODES") if kind == "infer" else "1"
-    count = int(nodes) if nodes.isdecimal() and int(nodes) > 0 else 1
+    count = max(1, _read_number(nodes) or 1)
     if kind == "infer":
         return Topology(count, value("VLLM_HEAD_HOST") if count > 1 else "", "VLLM_HEAD_HOST", 0,
                         "Rank 0 serves the API; the others run headless shards of it.")
     port = value("RAY_PORT")
-    return Topology(count, value("MASTER_ADDR") if kind == "train" else "", "MASTER_ADDR", int(port) if port.isdecimal() else 0,
+    return Topology(count, value("MASTER_ADDR") if kind == "train" else "", "MASTER_ADDR", _read_number(port) or 0,
                     "The head node waits for all %d nodes to join before training starts; a worker that\n"
                     "never came up shows as the head spinning in its ray status poll." % count)
 
@@ -274,7 +280,7 @@ def _pick_ports(kind: str, output: Output, value: Value, topology: Topology) -> 
         wanted = [("VLLM_PORT", "vllm")]
         if topology.nodes > 1:
             wanted += [("VLLM_MASTER_PORT", "vllm master"), ("VLLM_DP_RPC_PORT", "vllm data-parallel RPC")]
-    ports = [Port(int(value(name)), purpose) for name, purpose in wanted if value(name).isdecimal()]
+    ports = [Port(_read_number(value(name)) or 0, purpose) for name, purpose in wanted if _read_number(value(name))]
     match = _BIND.search(output.summary.get("vLLM serve", ""))
     if match and kind != "train" and int(match.group(1)) not in [port.number for port in ports]:
         ports.append(Port(int(match.group(1)), "vllm"))

@@ -22,7 +22,11 @@ def find_checkout(root_option: str, config_word: str) -> Checkout:
     Raises OperatorError: exit 5 where there is none, exit 2 where directory and config lie in two.
     """
     if root_option:
-        root = os.path.realpath(root_option)
+        try:
+            root = os.path.realpath(root_option)
+        except OSError:  # relative, to a folder that is gone
+            raise OperatorError("the working directory no longer exists", "Name the checkout by its whole path.", MACHINE,
+                                "no-checkout")
         found = _recognise(root)
         if not found:
             raise OperatorError("no checkout at %s" % root_option, "It is a checkout of none of: %s. Name the folder that "

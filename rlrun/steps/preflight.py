@@ -71,7 +71,10 @@ def find_program(name: str, environ: Dict[str, str]) -> str:
     if not path:
         raise OperatorError("no %s on PATH" % name, "The runner is a %s program. PATH is %s"
                             % (name, environ.get("PATH", "not set")), MACHINE, "no-%s" % name)
-    return os.path.abspath(path)
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the working directory is gone
+        return path
 
 
 def finish_dry_run(dry_run: DryRun, timeout_seconds: float) -> Tuple[Plan, Preflight, Outcome]:

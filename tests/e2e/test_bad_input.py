@@ -502,7 +502,7 @@ def test_stdout_closed_at_once_for_the_help_of_a_command(scene: Scene) -> None:
 
 def test_stdout_on_a_full_disk(scene: Scene) -> None:
     found = scene.run([], command='"$PYTHON" "$PYZ" check pinned >/dev/full')
-    assert "Traceback" not in found.err and "No space left" in found.err and found.code == 5
+    assert "Traceback" not in found.err and "No space left" in found.err and found.exit == 5
 
 
 def test_E3_c_locale(scene: Scene) -> None:

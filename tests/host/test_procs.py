@@ -146,11 +146,14 @@ def test_P13_parentheses_in_comm(tmp_path: Path, comm: str) -> None:
 def test_P13_parentheses_in_the_comm_of_a_real_parent() -> None:
     code = PRCTL + "libc.prctl(15, b'x) S 1 (y', 0, 0, 0); import subprocess; subprocess.Popen(['cat'])"
     with python_process(code) as popen:
-        processes = procs.read_processes()
+        while True:  # the child is there before it has become cat
+            processes = procs.read_processes()
+            children = procs.find_descendants(processes, [popen.pid]) - {popen.pid}
+            if [processes[pid].argv for pid in children] == [("cat",)]:
+                break
+            assert popen.poll() is None
         parent = processes[popen.pid]
         assert (parent.comm, parent.ppid) == ("x) S 1 (y", os.getpid())
-        children = procs.find_descendants(processes, [popen.pid]) - {popen.pid}
-        assert [processes[pid].argv for pid in children] == [("cat",)]
 
 
 def test_P19_the_state_of_a_stuck_process_is_told(tmp_path: Path) -> None:
