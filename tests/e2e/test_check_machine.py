@@ -175,7 +175,8 @@ RUNS: Dict[str, str] = {
     "runner_below_setsid": "cd $other\nnohup setsid bash scripts/train/train.sh x.env >/dev/null 2>&1 </dev/null &\n"
     "await pgrep -f '^bash scripts/train/train.sh' >/dev/null\n",
     "runner_stopped": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env") + "kill -STOP $!\n",
-    "runner_whose_checkout_is_gone": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env") + "cd /\nrm -r $other\n",
+    "runner_whose_checkout_is_gone": "cd $other\n" + start("bash scripts/train/train.sh x.env", "x.env")
+    + "await test -e /proc/$!/fd/255\ncd /\nrm -r $other\n",  # bash has opened its script
     "runner_of_another_user": "cd $other\n" + start("$NOBODY bash scripts/train/train.sh x.env", "x.env"),
     "runner_with_DRY_RUN_that_the_script_resets": "cd $other\n"
     + start("env DRY_RUN=1 bash scripts/train/train.sh x.env", "x.env"),
