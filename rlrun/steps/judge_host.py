@@ -63,12 +63,13 @@ def judge_disks(plan: Plan) -> List[Check]:
     """Room and permission where the launch will write: percent, bytes, inodes, and a small file written and removed."""
     checks: List[Check] = []
     seen: Dict[Tuple[int, int], Disk] = {}
-    # Ray's folder first: on the disk that it shares with others, its stricter rule holds.
-    for path in ((plan.ray_dir,) if plan.ray_dir else ()) + ("/", plan.root) + plan.write_dirs:
+    ray = disks.read_disk(plan.ray_dir) if plan.ray_dir else None
+    for path in ("/", plan.root) + plan.write_dirs:
         disk = disks.read_disk(path)
         if disk and (disk.total_bytes, disk.free_bytes) not in seen:
             seen[(disk.total_bytes, disk.free_bytes)] = disk
-            checks += _judge_disk(disk, is_ray=path == plan.ray_dir)
+            # On the disk that Ray's folder is on, its stricter rule holds, whichever path it was met by.
+            checks += _judge_disk(disk, is_ray=ray is not None and ray.total_bytes == disk.total_bytes)
     probed = set()
     for path in plan.write_dirs + (os.path.join(plan.root, "logs", "rlrun"),):
         probe = disks.probe_write(path)
