@@ -7,8 +7,10 @@ stay the same.
 Takes from the checkout what git tracks or would track; runs nothing but git. `python3 build.py [TARGET]`.
 """
 import ast
+import bz2
 import hashlib
 import io
+import json
 import os
 import stat
 import subprocess
@@ -19,8 +21,8 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 SHEBANG = b"#!/usr/bin/env python3\n"
-DEMO_SOURCE = "tests/checkouts/lego/"
-DEMO_TARGET = "rlrun/demo_checkout/"
+# Each toy checkout goes in whole, as one file. bzip2: its output is the same from every build of it, which zlib's is not.
+DEMOS = {"lego": "tests/checkouts/lego/", "prime": "tests/checkouts/prime/"}
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 FIXED_MODE = stat.S_IFREG | 0o644
 UNIX = 3
@@ -70,7 +72,7 @@ def read_commit() -> str:
     if head is None:
         return "unknown"
     changed = run_git("status", "--porcelain", "--untracked-files=no")
-    added = run_git("ls-files", "--others", "--exclude-standard", "--", "rlrun", DEMO_SOURCE)
+    added = run_git("ls-files", "--others", "--exclude-standard", "--", "rlrun", *DEMOS.values())
     return head.decode("ascii").strip() + ("+dirty" if changed or added else "")
 
 
@@ -146,15 +148,17 @@ def collect_entries() -> Dict[str, bytes]:
         if path.endswith(".py"):  # the door says what it is also where nothing but the archive is at hand
             entries[path] = strip_source(entries[path], path, keeps_docstrings=path == "rlrun/__main__.py")
     entries["__main__.py"] = entries["rlrun/__main__.py"]
-    index = []
-    for path in list_sources(DEMO_SOURCE):
-        name = path[len(DEMO_SOURCE):]
-        is_program = os.stat(os.path.join(ROOT, path)).st_mode & stat.S_IXUSR
-        index.append("%s %s\n" % ("755" if is_program else "644", name))
-        entries[DEMO_TARGET + name] = read_source(path)
-    entries[DEMO_TARGET + "INDEX"] = "".join(index).encode("utf-8")
+    for name, folder in DEMOS.items():
+        entries["rlrun/demo_%s" % name] = pack_tree(folder)
     entries["rlrun/BUILD"] = read_commit().encode("utf-8") + b"\n"
     return entries
+
+
+def pack_tree(folder: str) -> bytes:
+    """All files of a folder of text files, as {path: [is it a program, text]}, compressed."""
+    tree = {path[len(folder):]: [bool(os.stat(os.path.join(ROOT, path)).st_mode & stat.S_IXUSR),
+                                 read_source(path).decode("utf-8")] for path in list_sources(folder)}
+    return bz2.compress(json.dumps(tree, sort_keys=True).encode("ascii"))
 
 
 def write_archive(target: str, entries: Dict[str, bytes]) -> None:

@@ -37,6 +37,7 @@ COMMANDS = (
     Command("configs", "rlrun.commands.configs", "", "the configs of this checkout", "rlrun configs --kind train"),
     Command("nodes", "rlrun.commands.nodes", "CONFIG", "the command for each other node", "rlrun nodes my_run"),
     Command("probe", "rlrun.commands.probe", "", "the facts about this machine", "rlrun probe --json"),
+    Command("export", "rlrun.commands.export", "RUN", "convert a checkpoint (prime-rl)", "rlrun export my-run --to fp8"),
     Command("explain", "rlrun.commands.explain", "NAME", "what a check or an exit code means, why it matters, what to do",
             "rlrun explain gpu:foreign"),
     Command("demo", "rlrun.commands.demo", "[DIR]", "practise on a toy checkout, on any machine", "rlrun demo /tmp/toy"),
@@ -174,7 +175,7 @@ def _fail(argv: List[str], error: errors.OperatorError) -> int:
         import json
         shape = {"schema": 1, "command": words[0] if words else None, "error": error.message, "hint": error.hint or None,
                  "exit": error.code, "reason": error.reason}  # type: Dict[str, Any]
-        if words[:1] == ["run"]:
+        if words[:1] in (["run"], ["export"]):
             shape["launched"] = False
         shape.update(getattr(error, "shape", {}))
         print_result(terminal, json.dumps(shape, sort_keys=True))

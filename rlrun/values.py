@@ -137,6 +137,8 @@ class Request(NamedTuple):
     checkout: Checkout
     config: Config
     overrides: Tuple[str, ...]
+    more: Tuple[Config, ...] = ()  # further configs, which the runner merges over the first one, left to right
+    runner: Tuple[str, ...] = ()  # what the operator wants the runner to be started with, empty: the stack's own choice
 
 
 class PreflightLine(NamedTuple):
@@ -154,6 +156,9 @@ class Preflight(NamedTuple):
     is_thin: bool  # this kind of run has no preflight rules
     last_words: str  # the tail of the output where it died
     summary: str  # the runner's closing line
+    skipped: str = ""  # why nothing was run
+    cause: str = ""  # what the stack knows about last words like these
+    cure: str = ""  # and what to do about it
 
 
 class Port(NamedTuple):
@@ -232,6 +237,21 @@ class Plan(NamedTuple):
     prints_secrets: bool  # into the launch log
     gates: Tuple[str, ...]  # what to look at when the first step comes
     stage: str  # what happens first, for the report
+    more_configs: Tuple[str, ...] = ()  # as config_shown, merged over the first one from left to right
+    import_fixes: Dict[str, str] = {}  # what to do about a module that is not found, by its name
+    has_board: bool = True  # does this stack have a board that serves folders of logs?
+    log_note: str = ""  # where a stack without one logs, for the report
+    run_dir: str = ""  # the directory that all of this run is written to
+    before: Tuple[str, ...] = ()  # the names of earlier attempts in it
+    shows_environment: bool = True  # does the runner print `environment` into its log?
+    is_name_generated: bool = False  # rlrun made the name, for this plan alone; it is out of the digest, and is kept
+    argv_again: Tuple[str, ...] = ()  # argv without such a name
+    path_first: str = ""  # a folder that the launch needs first on PATH
+    is_submission: bool = False  # the runner only hands the run to a batch system: nothing is taken of this machine
+    is_short: bool = False  # the runner's work is done soon, and an end with 0 is what is wanted of it
+    typed_name: str = ""  # the directory whose name the operator must type beyond the yes, since the launch deletes it
+    server_url: str = ""  # of a server: where it answers once it is up
+    own: Any = None  # what the stack itself read, for its own judgement
 
 
 class Board(NamedTuple):
@@ -338,6 +358,18 @@ class Readback(NamedTuple):
     trainer_pids: Tuple[int, ...]
     exit: Optional[Dict[str, object]]  # exit.json where the run has ended
     launch_log_bytes: int
+    rows: Tuple[Tuple[str, str], ...] = ()  # label and value of what else the stack could read, for the report
+    facts: Dict[str, Any] = {}  # the same for `--json` and the record
+
+
+class Server(NamedTuple):
+    """What a server said of itself, or that it has not answered within the time (`is_up` False)."""
+
+    url: str
+    is_up: bool
+    words: str  # the answer, or what was met instead of one
+    models: Tuple[str, ...]
+    seconds: float
 
 
 class Choices(NamedTuple):
@@ -348,6 +380,7 @@ class Choices(NamedTuple):
     mode: str  # background, foreground
     board: str  # link, leave
     old_log: str  # keep, lose
+    server_seconds: float = 600.0  # how long a server may take until it answers
 
 
 class RunRow(NamedTuple):
@@ -363,5 +396,3 @@ class RunRow(NamedTuple):
     user: str
     record: str
     data: Dict[str, Any]
-
-

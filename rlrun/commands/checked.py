@@ -30,21 +30,22 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     if found.preflight.is_thin:
         lines += ["", "(%s runs have no preflight of their own: the rules that a train config must pass were not applied.)"
                   % plan.kind]
-    if plan.topology.nodes > 1:
+    if plan.topology.nodes > 1 and not plan.is_submission:
         lines += ["", "(multi-node: this covers this node only; run `rlrun check` once on every other node too.)"]
     lines += [""] + report.render_last_words(found.preflight, secrets)
     if plan.block:
         lines += [report.render_block(plan, secrets), ""]
-    lines.append("Log         %s" % (redact(plan.train_log, secrets) or "unknown: the runner did not tell it"))
+    lines.append("Log         %s" % (redact(plan.train_log or plan.log_note, secrets) or "unknown: the runner did not tell it"))
     lines.append("Commit      %s" % report.describe_git(found.git))
-    lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))
+    if plan.has_board:
+        lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))
     return lines
 
 
 def render_end(found: survey.Survey, where: shared.Where) -> List[str]:
     """What to do next, and the line that launches or checks again."""
     lines = report.render_steps(found.verdict.checks)
-    if found.plan.topology.nodes > 1:
+    if found.plan.topology.nodes > 1 and not found.plan.is_submission:
         lines.append("Other nodes: rlrun nodes %s" % quote_words(shared.name_config(where, found.plan)))
     if found.verdict.blocking:
         lines.append("Re-check: rlrun check %s" % quote_words(shared.name_config(where, found.plan)))

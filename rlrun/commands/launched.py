@@ -5,9 +5,9 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from ..errors import OK, RUN_ENDED, OperatorError
+from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
 from ..host import procs
 from ..stacks import load_stack
@@ -17,45 +17,53 @@ from ..text import terminal as term
 from ..text.durations import format_elapsed
 from ..text.redact import redact
 from ..text.shell import escape_controls, strip_colour
-from ..values import Launch, Readback
+from ..values import Launch, Plan, Readback, Server
 
+SERVER_SECONDS = 600.0
 _TAIL_LINES = 15
 _LINE_LENGTH = 240  # a step line alone has thousands of characters
 _FOREGROUND_POLL_SECONDS = 0.1
 
 
 def follow(found: survey.Survey, started: Launch, mode: str, board: str, written: Dict[str, Any], secrets: Tuple[str, ...],
-           terminal: term.Terminal) -> int:
+           terminal: term.Terminal, server_seconds: float = SERVER_SECONDS) -> int:
     """Waits as the mode says, completes the record, prints the report. A Ctrl-C while waiting ends only the waiting.
+    `server_seconds`: how long a server may take until it answers.
 
     The signals that the launch holds back are let in here. From now on none of them may end in "nothing was launched",
     so they are only noted, and looked for where something is waited for.
     """
     came = _collect_signals()
     keeper.heed_signals()
+    plan = found.plan
+    server = None
     try:
         if mode == "foreground":
-            _stream(started, came, secrets, terminal)
-            back, settled = readback.read_back(started, found.plan), True
+            _stream(started, plan, came, secrets, terminal)
+            back, settled = readback.read_back(started, plan), True
         else:
             term.print_note(terminal, "launched (pid %d); reading back what it says, %d s at most; Ctrl-C leaves it running …"
                             % (started.runner.pid, readback.WAIT_SECONDS))
-            back, settled = readback.wait(started, found.plan, sleep=functools.partial(_sleep_unless, came))
+            back, settled = readback.wait(started, plan, sleep=functools.partial(_sleep_unless, came))
+            if plan.server_url and settled:
+                server = readback.wait_for_server(started, plan, server_seconds, functools.partial(term.print_note, terminal),
+                                                  functools.partial(_sleep_unless, came))
+                back = readback.read_back(started, plan)
     except KeyboardInterrupt:
-        back, settled = readback.read_back(started, found.plan), True
+        back, settled = readback.read_back(started, plan), True
     back = _hide_secrets(back, secrets)
     link = _read_link(started, board)
     written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
                    vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
-                   trainer=list(back.trainer_pids), link=link)
+                   trainer=list(back.trainer_pids), link=link, facts=back.facts)
     launch.save(started.record, written)
-    code = _pick_code(mode, back, settled)
+    code = _pick_code(mode, plan, back, settled, server)
     if terminal.is_json:
-        text = json.dumps(_shape(found, started, back, link, code, written, secrets), sort_keys=True)
+        text = json.dumps(_shape(found, started, back, link, code, written, server, secrets), sort_keys=True)
     else:
-        lines = _render(found, started, back, link, written, mode)
-        lines += [] if code == OK else _render_end(found, started, back, secrets)
-        lines += _render_after(found, written) if code == OK and not back.exit else []
+        lines = _render(found, started, back, link, written, mode, server)
+        lines += _render_end(found, started, back, secrets) if code == RUN_ENDED else []
+        lines += _render_after(found, written, server) if code != RUN_ENDED and (not back.exit or plan.is_short) else []
         text = "\n".join(lines)
     try:
         term.print_result(terminal, text)
@@ -69,10 +77,13 @@ def _hide_secrets(back: Readback, secrets: Tuple[str, ...]) -> Readback:
     return back._replace(fatal=tuple(redact(line, secrets) for line in back.fatal), verdict=redact(back.verdict, secrets))
 
 
-def _pick_code(mode: str, back: Readback, settled: bool) -> int:
-    if mode == "foreground" and back.exit:
-        return OK if back.exit.get("status") == 0 else RUN_ENDED
-    return OK if settled and not back.exit else RUN_ENDED
+def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Optional[Server]) -> int:
+    if back.exit and (mode == "foreground" or plan.is_short):
+        is_done = back.exit.get("status") == 0 and (not plan.is_submission or bool(back.facts.get("jobs")))
+        return OK if is_done else RUN_ENDED
+    if not settled or back.exit:
+        return RUN_ENDED
+    return OK if server is None or server.is_up else NOT_REACHED
 
 
 def _read_link(started: Launch, board: str) -> Any:
@@ -82,45 +93,56 @@ def _read_link(started: Launch, board: str) -> Any:
     return found.get("link_result") or {"state": "pending", "by": "keeper", "reason": "made once the log exists"}
 
 
-def stop_line(started: Launch) -> str:
-    """The command that stops the run: bash waits for its pipeline and heeds no signal to itself alone, so the group gets it."""
-    return "kill -INT -- -%d" % started.pgid
+def stop_line(started: Launch, plan: Plan, facts: Dict[str, Any]) -> str:
+    """The command that stops the run, as its stack knows it; `facts`: what was read back of it."""
+    return str(load_stack(plan.stack).describe_stop(started.pgid, facts))
 
 
 def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int, written: Dict[str, Any],
-           secrets: Tuple[str, ...]) -> Dict[str, Any]:
+           server: Optional[Server], secrets: Tuple[str, ...]) -> Dict[str, Any]:
     """check's object, and what only a launch has."""
     commands = nodes.make_commands(found.plan, str(written["time"]))
     shape = shapes.shape_check(found, secrets)
     shape.update({
-        "command": "run", "launched": True, "exit": code, "experiment": back.experiment or None,
+        "command": written["command"], "launched": True, "exit": code, "experiment": back.experiment or None,
         "launch_log": started.launch_log, "train_log": back.train_log or None, "vllm_log": back.vllm_log or None,
         "trials": back.trials or None, "record": started.record, "mode": written["mode"],
         "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
         "trainer": back.trainer_pids[0] if back.trainer_pids else None, "preflight": back.verdict or None,
-        "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started), "link": link, "nodes": {
+        "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started, found.plan, back.facts), "link": link,
+        "facts": back.facts, "server": {"url": server.url, "up": server.is_up, "models": list(server.models),
+                                        "words": server.words} if server else None, "nodes": {
             "others": commands.others, "command": commands.command or None, "warning": commands.warning or None,
             "doubts": list(commands.doubts)}})
     return shape
 
 
 def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],
-            mode: str) -> List[str]:
-    """The seed's report: at most 15 lines."""
+            mode: str, server: Optional[Server]) -> List[str]:
+    """The seed's report: at most 15 lines, and what else the stack could read."""
     plan = found.plan
-    pairs = [("kind / config", "%s · %s" % (plan.kind, plan.config_shown)),
-             ("exp_name", back.experiment or "starting — check the log in 30s"),
-             ("launch log", os.path.relpath(started.launch_log, plan.root)),
-             ("train log" if plan.kind == "train" else plan.kind + " log", back.train_log or "not told yet"),
-             ("vllm log", back.vllm_log or "not told yet"), ("trials", back.trials or "not told yet"),
-             ("board", _describe_board(found, link)),
-             ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back))),
-             ("stage", describe_exit(back.exit) if back.exit else plan.stage),
-             ("record", os.path.relpath(started.record, plan.root)),
-             ("watch", "tail -F %s" % started.launch_log), ("stop", stop_line(started))]
-    if back.exit:
-        pairs = pairs[:-2]
-    return ["Launched (%s)" % mode] + report.render_pairs(pairs)
+    pairs = [("kind / config", "%s · %s" % (plan.kind, " + ".join((plan.config_shown,) + plan.more_configs))),
+             ("exp_name" if plan.has_board else "run", back.experiment or "starting — check the log in 30s" if plan.has_board
+              else plan.run_dir or "no directory of its own"),
+             ("launch log", os.path.relpath(started.launch_log, plan.root))]
+    if plan.has_board:
+        pairs += [("train log" if plan.kind == "train" else plan.kind + " log", back.train_log or "not told yet"),
+                  ("vllm log", back.vllm_log or "not told yet"), ("trials", back.trials or "not told yet"),
+                  ("board", _describe_board(found, link)),
+                  ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back)))]
+    else:
+        pairs += [("pids", "runner=%d" % started.runner.pid)] + list(back.rows)
+    if server:
+        pairs.append(("health", "%s/health: %s after %d s" % (server.url, server.words, server.seconds)))
+        pairs += [("models", ", ".join(server.models) or "none told")] if server.is_up else []
+    pairs += [("stage", describe_exit(back.exit) if back.exit else plan.stage),
+              ("record", os.path.relpath(started.record, plan.root))]
+    if not back.exit:
+        pairs.append(("watch", "tail -F %s" % started.launch_log))
+    if not back.exit or plan.is_submission and back.facts.get("jobs"):
+        pairs.append(("stop", stop_line(started, plan, back.facts)))
+    head = "Submitted" if plan.is_submission and back.facts.get("jobs") else "Launched (%s)" % mode
+    return [head] + report.render_pairs(pairs)
 
 
 def _name_trainer(kind: str, back: Readback) -> str:
@@ -138,11 +160,16 @@ def _describe_board(found: survey.Survey, link: Any) -> str:
     return words % name + (": %s" % link["reason"] if link.get("reason") and link["state"] != "pending" else "")
 
 
-def _render_after(found: survey.Survey, written: Dict[str, Any]) -> List[str]:
+def _render_after(found: survey.Survey, written: Dict[str, Any], server: Optional[Server]) -> List[str]:
     lines: List[str] = []
+    if server and not server.is_up:
+        lines += ["", "It has not answered within %d s, and is still alive; look at its log. Ask again:" % server.seconds]
+    if server:
+        lines += [""] if server.is_up else []
+        lines += ["  %s" % line for line in load_stack(found.plan.stack).describe_server(server.url, server.models)]
     if found.plan.gates:
         lines += ["", "Check these at the first step (~20–40 minutes in):"] + ["  • %s" % gate for gate in found.plan.gates]
-    if found.plan.topology.nodes > 1:
+    if found.plan.topology.nodes > 1 and not found.plan.is_submission:
         lines += [""] + list(nodes.describe(nodes.make_commands(found.plan, str(written["time"])), True))
     return lines
 
@@ -178,17 +205,17 @@ def describe_exit(ended: Dict[str, Any]) -> str:
     return "%s after %s" % (words, format_elapsed(float(str(ended.get("duration_seconds") or 0))))
 
 
-def _stream(started: Launch, came: List[int], secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
+def _stream(started: Launch, plan: Plan, came: List[int], secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
     """Foreground: the launch log as it grows, to the terminal, until the run ends. Ctrl-C goes to the run's group; a closed
     window or a SIGTERM ends only the showing, for the run outlives rlrun in this mode too."""
     term.print_note(terminal, "launched (pid %d) in the foreground; Ctrl-C stops the run, %s too" % (started.runner.pid,
-                                                                                                   stop_line(started)))
+                                                                                                   stop_line(started, plan, {})))
     offset = 0
     pending = b""
     while not set(came) - {signal.SIGINT}:
         if came:
             came.clear()
-            _interrupt_run(started)
+            _interrupt_run(started, plan)
         is_over = readback.read_exit(started) is not None
         data, offset = tail.read_new(started.launch_log, offset)
         whole, newline, pending = (pending + data).rpartition(b"\n")
@@ -218,10 +245,10 @@ def _sleep_unless(came: List[int], seconds: float) -> None:
         raise KeyboardInterrupt()
 
 
-def _interrupt_run(started: Launch) -> None:
+def _interrupt_run(started: Launch, plan: Plan) -> None:
     try:
         if procs.is_alive(started.runner):
-            os.killpg(started.pgid, signal.SIGINT)
+            os.killpg(started.pgid, getattr(signal, "SIG" + load_stack(plan.stack).STOP_SIGNAL))
     except OSError:
         pass
 

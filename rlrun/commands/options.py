@@ -12,45 +12,57 @@ from ..values import Checkout, Config, Plan, Request
 
 
 class Where(NamedTuple):
-    """What the operator pointed at."""
+    """What the operator pointed at; `words` name configs. `again`: the words that mean the same plan again, where they are
+    not those of a config."""
 
-    word: str
+    words: Tuple[str, ...]
     root: str
     kind: str
     overrides: Tuple[str, ...]
+    runner: str = ""
+    command: str = "run"
+    again: Tuple[str, ...] = ()
 
 
 def add_where(parser: argparse.ArgumentParser, has_config: bool = True) -> None:
-    """Adds CONFIG, --root and --kind."""
+    """Adds CONFIG, --root and --kind, and --runner where a config is launched."""
     if has_config:
-        parser.add_argument("config", nargs="*", metavar="CONFIG", help="a path or a bare name, with or without its suffix")
+        parser.add_argument("config", nargs="*", metavar="CONFIG", help="a path or a bare name, with or without its suffix; "
+                            "several (prime-rl) are merged from left to right, overrides follow after --")
     parser.add_argument("--root", default="", metavar="DIR", help="the checkout (else around the working directory, else "
                                                                  "around the config)")
     parser.add_argument("--kind", default="", metavar="KIND", help="the kind of run, where path and config do not tell")
+    if has_config:
+        parser.add_argument("--runner", default="", metavar="WORDS", help="what the runner is started with (prime-rl; default: "
+                            "uv run --no-sync, or .venv/bin where there is no uv)")
 
 
 def read_where(options: Any, overrides: Tuple[str, ...]) -> Where:
-    """The value of these options. Raises OperatorError (exit 2) for several configs where one is meant."""
-    words = list(getattr(options, "config", []) or [])
-    if len(words) > 1:
-        raise OperatorError("one config, not %d: %s" % (len(words), " ".join(words)),
-                            "A path with spaces needs quotes.", USAGE, "usage")
-    return Where(words[0] if words else "", options.root, options.kind, overrides)
+    """The value of these options. `@ rl.toml`, as prime-rl has it, is `rl.toml`."""
+    words = [word[1:] if word.startswith("@") and not os.path.lexists(word) else word
+             for word in getattr(options, "config", []) or [] if word != "@"]
+    return Where(tuple(words), options.root, options.kind, overrides, getattr(options, "runner", ""))
 
 
 def find_request(where: Where, terminal: term.Terminal) -> Request:
     """Step 0 for a command: at a terminal an absent or ambiguous config is asked for, elsewhere it is listed (exit 2)."""
-    checkout = orient.find_checkout(where.root, where.word)
-    config, ambiguity = orient.find_config(checkout, where.word, where.kind)
+    checkout = orient.find_checkout(where.root, where.words[0] if where.words else "")
+    orient.refuse_several(checkout, where.words)
+    configs = [_find_one(checkout, word, where.kind, terminal) for word in where.words or ("",)]
+    return orient.make_request(checkout, configs, where.overrides, where.kind, where.runner)
+
+
+def _find_one(checkout: Checkout, word: str, kind: str, terminal: term.Terminal) -> Config:
+    config, ambiguity = orient.find_config(checkout, word, kind)
     if ambiguity:
         lines = list_candidates(ambiguity.candidates)
         if not terminal.is_interactive or not ambiguity.candidates:
             raise OperatorError("\n".join([ambiguity.message] + lines), "Name one of them." if lines else
                                 "Write one: the checkout has none.", USAGE, "config")
         term.print_error(terminal, "\n".join([ambiguity.message] + lines))
-        config = _choose(checkout, ambiguity.candidates, where.kind, terminal)
+        config = _choose(checkout, ambiguity.candidates, kind, terminal)
     assert config is not None
-    return orient.make_request(checkout, config, where.overrides)
+    return config
 
 
 def _choose(checkout: Checkout, candidates: Tuple[Config, ...], kind: str, terminal: term.Terminal) -> Config:
@@ -74,10 +86,15 @@ def list_candidates(candidates: Tuple[Config, ...]) -> List[str]:
 
 def name_config(where: Where, plan: Plan) -> List[str]:
     """The words that mean this config again, for a line that is pasted where this one was typed."""
-    word = plan.config_shown
-    if where.root or word.startswith("-") or not _is_inside(plan.root):
-        word = plan.config
-    return [word] + (["--root", where.root] if where.root else []) + (["--kind", where.kind] if where.kind else [])
+    if where.again:
+        return list(where.again)
+    words = [plan.config_shown] + list(plan.more_configs)
+    if where.root or not _is_inside(plan.root):
+        words = [os.path.join(plan.root, word) for word in words]
+    words = [os.path.join(plan.root, word) if word.startswith("-") else word for word in words]
+    for option, value in (("--root", where.root), ("--kind", where.kind), ("--runner", where.runner)):
+        words += [option, value] if value else []
+    return words
 
 
 def _is_inside(root: str) -> bool:

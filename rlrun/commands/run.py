@@ -7,7 +7,8 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
-from ..steps import confirm, estimate, guard, judge, judge_config, launch, lock, record, shapes, survey
+from ..stacks import load_stack
+from ..steps import confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes, survey
 from ..steps.board import pick_served
 from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
@@ -15,7 +16,7 @@ from ..text import terminal as term
 from ..text.durations import format_age
 from ..text.redact import redact
 from ..text.shell import escape_controls
-from ..values import Choices, Launch, LiveRun, Verdict
+from ..values import Choices, Launch, LiveRun, Plan, Request, Verdict
 from . import checked, launched, surveying
 from . import options as shared
 
@@ -43,40 +44,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                                               "its log into what the board serves, or leave it")
     parser.add_argument("--old-log", choices=("keep", "lose"), default="",
                         help="where the launch truncates an earlier run's log: keep a copy in the record, or lose it")
+    parser.add_argument("--server-timeout", type=surveying.parse_seconds, default=launched.SERVER_SECONDS, metavar="SECONDS",
+                        help="how long an inference server may take until /health answers (default: 600)")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """One launch. Exit codes as the design has them; 130 only before the launch."""
     where = shared.read_where(options, overrides)
-    choices = Choices(confirm.check_digest(options.confirm) if options.confirm else "", options.again,
-                      "foreground" if options.foreground else "background" if options.background else "",
-                      options.board, options.old_log)
-    request = shared.find_request(where, terminal)
-    _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
+    choices = read_choices(options)
+    return launch_request(shared.find_request(where, terminal), where, choices, options.dry_run_timeout, terminal)
+
+
+def read_choices(options: Any) -> Choices:
+    """The answers that the command line gives. OperatorError (exit 2) for a digest that is none."""
+    return Choices(confirm.check_digest(options.confirm) if options.confirm else "", options.again,
+                   "foreground" if options.foreground else "background" if options.background else "",
+                   options.board, options.old_log, options.server_timeout)
+
+
+def launch_request(request: Request, where: shared.Where, choices: Choices, timeout_seconds: float,
+                   terminal: term.Terminal) -> int:
+    """Check, confirm, launch, report: for whatever a stack can plan."""
+    if load_stack(request.checkout.stack).TAKES_WHOLE_BOX:
+        _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
     environ = survey.read_operator_environment()
-    found = surveying.survey_with_progress(request, environ, options.dry_run_timeout, terminal, lambda: None)
+    found = surveying.survey_with_progress(request, environ, timeout_seconds, terminal, lambda: None)
     secrets = surveying.collect_secrets(found, environ)
-    if found.board.pid:  # now, not after the question: the pyz may be replaced meanwhile
-        from ..steps import board_link  # noqa: F401
+    _import_rest(found)
     if found.verdict.blocking:
-        return _refuse_verdict(found, terminal, secrets)
+        return _refuse_verdict(found, where, terminal, secrets)
     try:
         return _go_on(found, where, choices, environ, secrets, terminal)
     except OperatorError as error:  # the same facts as a check's, whatever came of it
-        error.shape = dict(shapes.shape_check(found, secrets), command="run", launched=False, **error.shape)
+        error.shape = dict(shapes.shape_check(found, secrets), command=where.command, launched=False, **error.shape)
         raise
+
+
+def _import_rest(found: survey.Survey) -> None:
+    """Now, not after the question: the pyz may be replaced meanwhile."""
+    if found.board.pid:
+        from ..steps import board_link  # noqa: F401
+    if found.plan.server_url:
+        from ..host import web
+        web.ask("", 0.1)  # it imports what it needs when it is asked
 
 
 def _go_on(found: survey.Survey, where: shared.Where, choices: Choices, environ: Dict[str, str], secrets: Tuple[str, ...],
            terminal: term.Terminal) -> int:
     """Steps 3 to 7: show, confirm, launch, report."""
-    plan = "\n".join(checked.render(found, terminal, secrets, "run") + [""] + _look(found))
+    plan = "\n".join(checked.render(found, terminal, secrets, where.command) + [""] + _look(found))
     if not choices.confirm:
         term.tell(terminal, plan)  # what the yes is given to is shown, also with -q
     elif not terminal.is_json:
         term.print_note(terminal, plan)
     answers = _confirm(found, where, choices, secrets, terminal)
-    return _launch(found, choices, answers, environ, secrets, terminal)
+    return _launch(found, choices, answers, environ, secrets, terminal, where.command)
 
 
 def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Terminal) -> None:
@@ -96,12 +118,13 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     raise error
 
 
-def _refuse_verdict(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ...]) -> int:
+def _refuse_verdict(found: survey.Survey, where: shared.Where, terminal: term.Terminal, secrets: Tuple[str, ...]) -> int:
     if terminal.is_json:
         shape = shapes.shape_check(found, secrets)
-        shape.update(command="run", launched=False, reason="blocked")
+        shape.update(command=where.command, launched=False, reason="blocked")
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
-    lines = ["Preflight failed — fix the items below before `rlrun run`.", ""] + checked.render(found, terminal, secrets, "run")
+    lines = ["Preflight failed — fix the items below before `rlrun %s`." % where.command, ""]
+    lines += checked.render(found, terminal, secrets, where.command)
     lines += report.render_steps(found.verdict.checks)
     term.print_error(terminal, "\n".join(lines))
     return BLOCKED
@@ -123,11 +146,12 @@ def _look(found: survey.Survey) -> List[str]:
         rows.append((label, value + ("   ← " + guess if label == "scale" and guess else "")))
     if resume:
         rows.append(("resume", resume))
-    name = plan.experiment or "unknown"
-    rows.append(("naming", "project=%s  exp=%s%s" % (plan.project or "unknown", name, "   (made anew at the launch)"
-                                                     if plan.name_is_volatile else "")))
-    rows.append(("logs", "%s\nboard: %s" % (plan.train_log or "unknown",
-                                           report.describe_board(plan, found.board, found.is_visible))))
+    if plan.has_board:
+        name = plan.experiment or "unknown"
+        rows.append(("naming", "project=%s  exp=%s%s" % (plan.project or "unknown", name, "   (made anew at the launch)"
+                                                         if plan.name_is_volatile else "")))
+        rows.append(("logs", "%s\nboard: %s" % (plan.train_log or "unknown",
+                                               report.describe_board(plan, found.board, found.is_visible))))
     if plan.gates:
         rows.append(("first step", plan.gates[0]))
     rows += _look_at_sweep(found)
@@ -136,6 +160,8 @@ def _look(found: survey.Survey) -> List[str]:
 
 def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
     sweep = found.sweep
+    if not found.plan.sweep.words:
+        return []
     if not sweep.processes and not sweep.paths:
         return [("sweep", "nothing here to kill or delete now; the rule: %s" % found.plan.sweep.words)]
     lines = ["by the rule: %s" % found.plan.sweep.words]
@@ -152,10 +178,10 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
     plan = found.plan
     questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
     if choices.confirm:
-        _check_confirmed(found, choices, secrets)
+        _check_confirmed(found, where, choices, secrets)
     is_again = choices.again or bool(record.find_launched(plan.root, found.fingerprint.digest))
     line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
-                                         shared.name_config(where, plan), shared.name_program())
+                                         shared.name_config(where, plan), shared.name_program(), where.command)
     if not terminal.is_interactive:
         if not choices.confirm:
             error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
@@ -170,15 +196,17 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
         given[question.name] = _ask_choice(question, terminal)
     if not choices.confirm:
         _ask_yes(found, terminal)
+        _ask_name(plan, terminal)
     mode = choices.mode or ("background" if choices.confirm else _ask_mode(terminal))
     board = "" if found.is_visible else given["board"]
     return _Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
 
 
-def _check_confirmed(found: survey.Survey, choices: Choices, secrets: Tuple[str, ...]) -> None:
+def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...]) -> None:
     if found.fingerprint.digest != choices.confirm:
         earlier = record.find_launched(found.plan.root, choices.confirm)
-        raise confirm.refuse_other_plan(choices.confirm, found.plan, found.fingerprint, earlier, _list_recent(found), secrets)
+        look = ["export" if where.command == "export" else "check"] + shared.name_config(where, found.plan)
+        raise confirm.refuse_other_plan(choices.confirm, look, found.fingerprint, earlier, _list_recent(found), secrets)
     _refuse_again(found, choices)
 
 
@@ -224,6 +252,17 @@ def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
     raise OperatorError("not launched", "Edit the config, then run this again.", NOT_CONFIRMED, "answered-no")
 
 
+def _ask_name(plan: Plan, terminal: term.Terminal) -> None:
+    """A launch that deletes a directory takes more than a yes: its name. A digest says as much: it names the paths."""
+    if not plan.typed_name:
+        return
+    line = term.ask(terminal, "\nThis launch deletes %s and all that is in it.\nType its name, %s, to go on: " % (
+        escape_controls(plan.run_dir), escape_controls(plan.typed_name)))
+    if line is None or line.strip() != plan.typed_name:
+        raise OperatorError("not launched: the directory's name was not typed, and nothing was deleted",
+                            "Leave --clean away to keep it, or take another --run.name.", NOT_CONFIRMED, "answered-no")
+
+
 def _ask_mode(terminal: term.Terminal) -> str:
     for _ in range(3):
         mode = confirm.read_mode(term.ask(terminal, "Launch mode? [B]ackground (default) / [F]oreground "))
@@ -236,14 +275,14 @@ def _ask_mode(terminal: term.Terminal) -> str:
 
 
 def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
-            terminal: term.Terminal) -> int:
+            terminal: term.Terminal, command: str) -> int:
     plan = found.plan
     held = lock.acquire(_LOCK_SECONDS)
     try:
         _look_again(found, choices, answers, environ, secrets, terminal)
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
-            "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None, "link": None,
+            "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None, "link": None,
             "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
@@ -254,17 +293,17 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
     finally:
         lock.release(held)
     try:
-        return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal)
+        return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal, choices.server_seconds)
     except Exception as failure:  # whatever it is, the run lives, and must not be denied
-        raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, started)
+        raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, plan, started)
 
 
 def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str],
                 secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
     """The second look, under the lock: whatever is not as it was shown ends it."""
     again = survey.look_again(found, environ)
-    if again.machine.runs:
-        _refuse_live_runs(found.plan.root, again.machine.runs, terminal)
+    _refuse_live_runs(found.plan.root, tuple(one for one in again.machine.runs
+                                             if judge_machine.is_excluded_by(found.plan, one)), terminal)
     _refuse_again(found, choices)
     if again.verdict.blocking:
         raise _refuse_second_look(judge.hide_secrets(again.verdict, secrets))
@@ -279,11 +318,11 @@ def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, envir
     _refuse_race(found, answers)
 
 
-def _admit_launch(failure: str, kind: str, started: Launch) -> OperatorError:
+def _admit_launch(failure: str, kind: str, plan: Plan, started: Launch) -> OperatorError:
     error = OperatorError("launched (pid %d), but the report failed: %s: %s" % (started.runner.pid, kind, failure),
                           "The run lives; `rlrun runs` shows it. Please report this.", BUG, "bug")
     error.shape = {"launched": True, "record": started.record, "launch_log": started.launch_log,
-                   "runner": {"pid": started.runner.pid, "pgid": started.pgid}, "stop": launched.stop_line(started)}
+                   "runner": {"pid": started.runner.pid, "pgid": started.pgid}, "stop": launched.stop_line(started, plan, {})}
     return error
 
 

@@ -3,9 +3,10 @@ import argparse
 import json
 import os
 import time
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..errors import OK, USAGE, OperatorError
+from ..stacks import STACKS, load_stack
 from ..steps import orient, readback, record, shapes
 from ..text import report
 from ..text import terminal as term
@@ -24,7 +25,9 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     """Lists, or shows one. Exit 0 also for an empty list; 2 for an id that names none or several."""
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
-    rows = [record.make_row(readback.complete(one), now) for one in record.list_records(checkout.root)]
+    records = [readback.complete(one) for one in record.list_records(checkout.root)]
+    _ask_slurm(records)
+    rows = [record.make_row(one, now) for one in records]
     if options.id:
         return _show(_pick(rows, options.id), terminal)
     if terminal.is_json:
@@ -38,6 +41,17 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     else:
         term.print_note(terminal, "no launch is recorded in %s" % checkout.root)
     return OK
+
+
+def _ask_slurm(records: List[Dict[str, Any]]) -> None:
+    """Puts into each record what Slurm says of its jobs: one question for all."""
+    ids = [job for one in records for job in one["jobs"]]
+    if not ids:
+        return
+    from ..host import slurm
+    found, _ = slurm.read_jobs(ids, dict(os.environ))
+    for one in records:
+        one["job_states"] = {job: found[job].state for job in one["jobs"] if job in found}
 
 
 def _pick(rows: List[RunRow], word: str) -> RunRow:
@@ -77,8 +91,12 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     link = data["link_result"]
     if link:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))
-    if row.state == "running":
-        pairs.append(("stop", "kill -INT -- -%d" % group))
+    if data["run_dir"]:
+        pairs.append(("run dir", data["run_dir"]))
+    facts = {"jobs": data["jobs"]} if data["jobs"] else {}
+    if row.state == "running" or facts:
+        is_known = data["stack"] in STACKS
+        pairs.append(("stop", str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"))
     lines = [row.id] + report.render_pairs(pairs)
     for name in ("command.txt", "git.txt"):
         try:

@@ -14,11 +14,12 @@ _PROGRESS_SECONDS = 2.0
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--dry-run-timeout, of all commands that let the runner check its config."""
-    parser.add_argument("--dry-run-timeout", type=_parse_seconds, default=300.0, metavar="SECONDS",
+    parser.add_argument("--dry-run-timeout", type=parse_seconds, default=300.0, metavar="SECONDS",
                         help="limit of the runner's own check (default: 300)")
 
 
-def _parse_seconds(word: str) -> float:
+def parse_seconds(word: str) -> float:
+    """A number of seconds above 0, for argparse."""
     try:
         seconds = float(word)
     except ValueError:

@@ -82,6 +82,12 @@ def read_cwd(pid: int, root: str = "/proc") -> Optional[str]:
     return _read_link("%s/%d/cwd" % (root, pid))
 
 
+def read_fd(pid: int, number: int, root: str = "/proc") -> Optional[str]:
+    """What the descriptor is open on, as the kernel words it (`pipe:[7]`, a path with " (deleted)" behind it); None where
+    it is closed or hidden."""
+    return _read_link("%s/%d/fd/%d" % (root, pid, number))
+
+
 def ignores_interrupt(pid: int, root: str = "/proc") -> bool:
     """Does the process ignore SIGINT? One that a script started with `&` does, and so does all that it starts."""
     for line in _read_text("%s/%d/status" % (root, pid)).splitlines():

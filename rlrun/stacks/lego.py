@@ -6,18 +6,22 @@ lego_output.py, what a config's text says in lego_sources.py, what lives on the 
 import os
 import re
 import shlex
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..values import Config, Outcome, Plan, Port, Preflight, Request, Topology
-from . import lego_live, lego_sources
+from ..values import Check, Config, Machine, Outcome, Plan, Port, Preflight, Process, Request, Topology
+from . import DryRunOrder, DryRunResult, lego_live, lego_sources
 from .lego_advice import judge_config  # noqa: F401  (the agreement)
-from .lego_live import classify, find_root, is_board_name, is_rehearsal, read_boards  # noqa: F401  (the agreement)
+from .lego_live import (STOP_SIGNAL, classify, find_root, is_board_name, is_checkout, is_rehearsal,  # noqa: F401  (agreed)
+                        read_boards)
 from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  (the agreement)
 
 TITLE = "Lego-RL"
 KINDS = ("train", "eval", "infer")
+DEMO = ("check demo", "run demo --board leave", "runs")
 TAKES_OVERRIDES = False
+TAKES_RUNNER = False
+TAKES_WHOLE_BOX = True
 _FOLDERS = ("configs", "examples", "templates")
 _SWITCHES = ("DRY_RUN", "PREFLIGHT_ONLY", "PF_STRUCTURE_ONLY")
 # The names by which a config outside of scripts/<kind>/ tells its kind.
@@ -35,11 +39,6 @@ _TRIALS = re.compile(r"= (\d+ trials/step)")
 
 # Looks up the first of these names that the resolved environment has a value for.
 Value = Callable[..., str]
-
-
-def is_checkout(directory: str) -> bool:
-    """Is this directory the root of a Lego-RL checkout?"""
-    return os.path.isfile(os.path.join(directory, "scripts", "lib", "preflight.sh"))
 
 
 def list_configs(root: str) -> List[Config]:
@@ -100,9 +99,8 @@ trap 'DRY_RUN=1; [ "$DRY_RUN" = 1 ] || kill -9 $$' DEBUG
 """
 
 
-def plan_dry_run(request: Request, environ: Dict[str, str],
-                 structure_only: bool) -> Tuple[Tuple[str, ...], Dict[str, str], Dict[str, str]]:
-    """The runner's own check, (argv, environment, scratch files). Older runners know only the variable DRY_RUN, newer ones
+def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool, scratch: str) -> DryRunOrder:
+    """The runner's own check. Older runners know only the variable DRY_RUN, newer ones
     reset it and know only the flag: which one this is, its text tells. One that knows neither would launch, so it is not
     run."""
     kind = request.config.kind
@@ -115,15 +113,15 @@ def plan_dry_run(request: Request, environ: Dict[str, str],
                             MACHINE, "runner")
     flag = "--structure-only" if structure_only else "--dry-run"
     own = environ.get("BASH_ENV", "")
-    scratch = {"BASH_ENV": _GUARD % ("BASH_ENV=%s; [ ! -r \"$BASH_ENV\" ] || . \"$BASH_ENV\"" % shlex.quote(own) if own
-                                     else "unset BASH_ENV")}
+    files = {"BASH_ENV": _GUARD % ("BASH_ENV=%s; [ ! -r \"$BASH_ENV\" ] || . \"$BASH_ENV\"" % shlex.quote(own) if own
+                                   else "unset BASH_ENV")}
     env = {name: value for name, value in environ.items() if name not in _SWITCHES}
     if flag in text and "--dry-run" in text:
         # Also for the structure: without --dry-run that makes the log's folder.
         flags = ("--dry-run", flag) if structure_only else (flag,)
-        return ("bash", _runner(kind)) + flags + (_config_word(request),), dict(env, DRY_RUN="1"), scratch
+        return DryRunOrder(("bash", _runner(kind)) + flags + (_config_word(request),), dict(env, DRY_RUN="1"), files)
     if not structure_only and "DRY_RUN:-" in text:
-        return ("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1"), scratch
+        return DryRunOrder(("bash", _runner(kind), _config_word(request)), dict(env, DRY_RUN="1"), files)
     raise OperatorError("%s knows no %s, so nothing can be checked without launching" % (runner, flag),
                         "Update the checkout; rlrun never launches what it could not check.", MACHINE, "runner")
 
@@ -137,12 +135,12 @@ def _config_word(request: Request) -> str:
     return "./" + shown if shown.startswith("-") else shown
 
 
-def read_dry_run(request: Request, outcome: Outcome, environ: Dict[str, str],
+def read_dry_run(request: Request, result: DryRunResult, environ: Dict[str, str],
                  now_stamp: str) -> Tuple[Plan, Preflight]:
     """The plan and the runner's own verdict, out of what the dry run printed. `now_stamp`: YYYYmmdd of today, UTC and
     local, by which a date in a name is told."""
-    output = parse_output(outcome.output.decode("utf-8", "replace"))
-    preflight = _read_preflight(request.config.kind, outcome, output)
+    output = parse_output(result.outcome.output.decode("utf-8", "replace"))
+    preflight = _read_preflight(request.config.kind, result.outcome, output)
     return _make_plan(request, output, environ, now_stamp), preflight
 
 
@@ -339,7 +337,22 @@ def name_environment(root: str) -> Tuple[str, Tuple[str, ...]]:
     return os.path.join(root, ".venv"), ("veomni", "verl", "ray", "vllm", "wandb")
 
 
-def read_back(text: str) -> Dict[str, object]:
+def judge_live(plan: Plan, machine: Machine) -> List[Check]:
+    """Nothing: what time changes of such a run, every stack has."""
+    return []
+
+
+def describe_server(url: str, models: Sequence[str]) -> List[str]:
+    """None: no run of it is a server alone."""
+    return []
+
+
+def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
+    """The whole group gets it: see STOP_SIGNAL."""
+    return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)
+
+
+def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: Sequence[Process]) -> Dict[str, object]:
     """What the beginning of a launch log tells of the run: its real name, its logs, the preflight's verdict, FATALs."""
     output = parse_output(text)
     env = output.environment
@@ -348,7 +361,7 @@ def read_back(text: str) -> Dict[str, object]:
                                if name in output.summary), ""),
             "vllm_log": output.summary.get("vLLM log", ""),
             "trials": env.get("EVAL_JOBS_DIR") or env.get("RESULTS_DIR") or env.get("HARBOR_TRIALS_DIR", ""),
-            "verdict": output.preflight_summary, "fatal": list(output.fatal)}
+            "verdict": output.preflight_summary, "fatal": list(output.fatal), "rows": [], "facts": {}}
 
 
 def explain_end(text: str) -> str:

@@ -8,6 +8,8 @@ from ..host import procs
 from ..values import Board, Process, Role, SweepRule
 from .interpreters import read_run
 
+# bash waits for its pipeline and heeds none that is sent to it alone, so the group gets it.
+STOP_SIGNAL = "INT"
 ReadCwd = Callable[[int], Optional[str]]
 
 # scripts/train/train.sh
@@ -34,6 +36,11 @@ _TRAIN_PATTERN = "VLLM|vllm|EngineCore|raylet|gcs_server|FullyAsync|WorkerDict|f
 _RAY_STOP_PATTERN = r"^ray::|/ray/dashboard/|/ray/_private/|/ray/autoscaler/_private/|ray-dashboard"
 _TRAIN_GLOBS = ("/tmp/ray/*",) + tuple("/dev/shm/" + name for name in (
     "vllm*", "psm_*", "plasma*", "cuda.shm.*", "nccl-*", "torch_*", "sem.*"))
+
+
+def is_checkout(directory: str) -> bool:
+    """Is this directory the root of a Lego-RL checkout?"""
+    return os.path.isfile(os.path.join(directory, _MARK))
 
 
 def make_sweep_rule(kind: str, vllm_log: str) -> SweepRule:

@@ -1,83 +1,361 @@
-"""prime-rl, as far as its live processes go: a run of it on this box keeps any launch that takes the whole box away.
+"""prime-rl: the one place that knows it. The agreement that this module keeps stands in stacks/__init__.py.
 
-It owns what tells a prime-rl process. It is in the table of recognised stacks, not in that of stacks to launch.
+Read off the public repository (August 2026) and the seed, which tells of a newer state; which of the two a checkout is,
+what lies on the disk tells. prime_config.py reads configs before the runner has, prime_plan.py what the runner resolved,
+prime_rundir.py a run's directory, prime_runner.py how commands start, prime_judge.py judges, prime_back.py reads back,
+prime_live.py tells processes, prime_export.py converts checkpoints.
 """
+import json
 import os
 import re
-from typing import Callable, Dict, Optional
+import shlex
+from typing import Any, Dict, List, Optional, Tuple
 
-from ..values import Process, Role
-from .interpreters import Run, read_launched
+from ..errors import MACHINE, USAGE, OperatorError
+from ..host import slurm, tables
+from ..text.shell import strip_colour
+from ..values import Config, Outcome, Plan, Preflight, PreflightLine, Request, SweepRule
+from . import DryRunOrder, DryRunResult, prime_config, prime_export, prime_plan, prime_rundir, prime_runner
+from .prime_back import (describe_server, describe_stop, explain_end, read_back,  # noqa: F401  (the agreement)
+                         read_step_seconds)
+from .prime_export import find_export  # noqa: F401  (the agreement)
+from .prime_judge import Own, judge_config, judge_live  # noqa: F401  (the agreement)
+from .prime_live import KEEP_ENVIRON, REHEARSAL
+from .prime_live import STOP_SIGNAL, classify, find_root, is_checkout, is_rehearsal, read_boards  # noqa: F401  (the agreement)
 
-# The titles that its processes give themselves; the prefix was PRIME-RL:: until August 2026 and is PRL:: since.
-# PRIME-RL::Trainer
-_TITLE = re.compile(r"^(?:PRIME-RL|PRL)::(\w+)")
-# Verifiers::EnvWorker0
-_WORKER_TITLE = re.compile(r"^Verifiers::Env")
-# The kernel's short name is cut to 15 bytes: PRIME-RL::Launc
-_SHORT = re.compile(r"^(?:PRIME-RL|PRL)::(\w{1,})$")
-_ROLES = {"Launcher": ("runner", ""), "SFT": ("runner", "sft"), "SFTTrainer": ("trainer", "sft"),
-          "Evals": ("runner", "evals"), "Trainer": ("trainer", ""), "Orchestrator": ("trainer", "rl"),
-          "Inference": ("worker", ""), "EnvServer": ("worker", "")}
-# A module or command of it: the role and the kind. It is these words that show until the process has set its title,
-# which comes after its imports: half a minute and more.
-_COMMANDS = {"rl": ("runner", "rl"), "sft": ("runner", "sft"), "inference": ("runner", "inference"),
-             "eval": ("runner", "evals"), "evals": ("runner", "evals"), "trainer": ("trainer", "rl"),
-             "orchestrator": ("trainer", "rl"), "env-server": ("worker", "")}
-_MODULES = dict({"prime_rl.entrypoints.%s" % name.replace("-", "_"): role for name, role in _COMMANDS.items()}, **{
-    "prime_rl.trainer.rl.train": ("trainer", "rl"), "prime_rl.trainer.sft.train": ("trainer", "sft"),
-    "prime_rl.orchestrator.orchestrator": ("trainer", "rl"), "prime_rl.evals.evals": ("runner", "evals")})
-_CONFIG_ENDS = (".toml", ".yaml", ".yml", ".json")
+TITLE = "prime-rl"
+KINDS = prime_config.KINDS
+DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "runs")
+TAKES_OVERRIDES = True
+TAKES_RUNNER = True
+TAKES_WHOLE_BOX = False
+_CONFIG_CLASSES = {"rl": ("prime_rl.configs.rl", "RLConfig"), "sft": ("prime_rl.configs.sft", "SFTConfig"),
+                   "inference": ("prime_rl.configs.inference", "InferenceConfig"),
+                   "evals": ("prime_rl.configs.evals", "EvalsConfig")}
+# prime-rl's own loading of a config, by its own code, written out whole. The dry run leaves out what its parts need not
+# know, among it how many GPUs go where; evals has no dry run at all.
+_RESOLVE = """
+import sys
+sys.path[:] = sys.path[1:] if sys.path[:1] == [""] else sys.path
+import json
+target = sys.argv[1]
+sys.argv = sys.argv[2:]
+from prime_rl.utils.config import cli
+from %s import %s as Config
+text = json.dumps(cli(Config).model_dump(mode="json"))
+with open(target, "w") as file:
+    file.write(text)
+"""
+_BOX = "Config file error"
+# Success lines of loguru, and Slurm's
+_DRY_RUN_DONE = re.compile(r"Dry run complete")
+_PLAIN_NAME = re.compile(r"[^/\s\0]+\Z")
+# The newest name first
+_SCRIPTS = {"rl": ("rl.sbatch",), "sft": ("sft.sbatch",), "inference": ("inference.sbatch",)}
+_PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
-def classify(process: Process, read_cwd: Callable[[int], Optional[str]]) -> Optional[Role]:
-    """The Role of a live process in a prime-rl run, or None. By title or by the entry point that it runs."""
-    first = process.argv[0] if process.argv else process.comm
-    match = _TITLE.match(first)
-    if not match and not process.argv:
-        match = _SHORT.match(process.comm)
-    if match:
-        known = next((role for name, role in _ROLES.items() if name.startswith(match.group(1)[:5])), None)
-        return Role("prime", *known) if known else None
-    if _WORKER_TITLE.match(first):
-        return Role("prime", "worker", "")
-    run = read_launched(process.argv)
-    known = _MODULES.get(run.module) if run.language == "python" else None
-    if known:
-        return Role("prime", *known)
-    known = _COMMANDS.get(os.path.basename(run.script)) if run.language in ("python", "command") else None
-    if known and (_names_config(run) or _is_checkout_program(run, read_cwd(process.pid))):
-        return Role("prime", *known)
-    return None
+def list_configs(root: str) -> List[Config]:
+    """The configs under examples/ and configs/ whose kind can be told."""
+    return prime_config.list_configs(root, prime_config.find_python(root, dict(os.environ)))
 
 
-def _names_config(run: Run) -> bool:
-    """`@ x.toml` among the arguments: `rl` and `eval` are too short to believe, but nobody else's take these."""
-    for word, following in zip(run.arguments, tuple(run.arguments[1:]) + ("",)):
-        name = following if word == "@" else word[1:] if word.startswith("@") else ""
-        if name.endswith(_CONFIG_ENDS):
-            return True
+def match_config(root: str, word: str) -> List[Config]:
+    """The configs that a bare name means: `reverse-text/rl` matches the end of the path, with or without its suffix."""
+    return [config for config in list_configs(root)
+            if ("/" + config.shown).endswith("/" + word) or ("/" + os.path.splitext(config.shown)[0]).endswith("/" + word)]
+
+
+def infer_kind(root: str, path: str) -> str:
+    """The kind of a config: by what it sets, else by its name. "" where neither tells, and for JSON and YAML, which are left
+    to the runner. Raises OperatorError (exit 2) where it speaks of several kinds."""
+    if not path.endswith(".toml"):
+        return ""
+    table = tables.read_tables([path], prime_config.find_python(root, dict(os.environ)))[path]
+    kinds = prime_config.tell_kinds(table.data or {}, path)
+    if len(kinds) > 1:
+        raise OperatorError("%s speaks of several kinds: %s" % (path, ", ".join(kinds)), "Say which: --kind %s" % "|".join(kinds),
+                            USAGE, "kind")
+    return kinds[0] if kinds else ""
+
+
+def has_structure_check(kind: str) -> bool:
+    """None: the dry run is the structure check, and looks at no machine."""
     return False
 
 
-def _is_checkout_program(run: Run, cwd: Optional[str]) -> bool:
-    """Is this `<checkout>/.venv/bin/<command>`, or what `uv run` takes from there?"""
-    if run.language == "command" and "/" not in run.script:
-        return bool(cwd) and _is_checkout(cwd or "")
-    folder = os.path.dirname(run.script)
-    return os.path.basename(folder) == "bin" and _is_checkout(os.path.dirname(os.path.dirname(folder)))
+def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool, scratch: str) -> DryRunOrder:
+    """The runner's own dry run, in `scratch`. It does the work on its run directory before it looks at --dry-run, so it is
+    given another one, and neither --clean nor --resume: what these would delete is worked out by reading."""
+    root, kind = request.checkout.root, request.config.kind
+    if kind == prime_export.KIND:
+        return prime_export.plan_check(request, environ)
+    runner = prime_runner.choose(root, kind, environ, request.runner)
+    python = prime_config.find_python(root, environ)
+    raw = prime_config.read_raw(request, python)
+    _refuse_words(raw)
+    env = dict(environ, NEVER_CLEAN="1", UV_NO_SYNC="1", **{REHEARSAL: "1", KEEP_ENVIRON: "1"})
+    if runner.path_first:
+        env["PATH"] = runner.path_first + os.pathsep + env.get("PATH", os.defpath)
+    modules = {prime_config.name_module(one): one for one in prime_config.list_environments(raw.data)}
+    wanted = tuple(name for name in modules if not prime_config.is_built_in(root, prime_config.find_venv(root, environ), name))
+    name = _name_run(kind, raw, scratch)
+    resolve = (python, "-B", "-c", _RESOLVE % _CONFIG_CLASSES[kind], os.path.join(scratch, "resolved.json"), kind) + \
+        _config_words(request) + request.overrides + _name_words(kind, raw, name)
+    if kind == "evals":  # it has no dry run: its config is loaded, and that is all
+        return DryRunOrder(resolve, env, {}, (), python, wanted)
+    words = prime_config.strip_options(request.overrides, prime_config.UNSAFE)
+    words += ("--dry-run", "--output-dir", os.path.join(scratch, "outputs"))
+    if kind != "inference":
+        words += ("--no-clean", "--no-resume", "--run.name", name)
+        words += ("--run.dir", name) if tables.dig(raw.data, "run", "dir") else ()
+        words += ("--ckpt.output-dir", os.path.join(scratch, "checkpoints")) if tables.dig(raw.data, "ckpt", "output_dir") else ()
+    return DryRunOrder(runner.argv + _config_words(request) + words, env, {}, (resolve,), python, wanted)
 
 
-def _is_checkout(root: str) -> bool:
-    return os.path.isdir(os.path.join(root, "src", "prime_rl", "entrypoints"))
+def _refuse_words(raw: prime_config.Raw) -> None:
+    """What can't be launched, or not checked without harm. OperatorError (exit 2; 5 where this machine lacks a parser)."""
+    if raw.is_unparsed:
+        raise OperatorError("a config can't be read here, so it can't be known what a check of it would touch: %s" % raw.error,
+                            "Write it as TOML, or install the parser into the checkout's environment.", MACHINE, "config")
+    if raw.data.get("dry_run") not in (None, False):
+        raise OperatorError("--dry-run would keep the run from starting", "Leave it away: `rlrun check` is the dry run.", USAGE,
+                            "overrides")
+    for option in ("name", "dir"):
+        name = tables.dig(raw.data, "run", option)
+        if name is not None and (not isinstance(name, str) or not _PLAIN_NAME.match(name) or name in (".", "..")):
+            raise OperatorError("run.%s is a directory's name, and %r is none: no slash, no space" % (option, name),
+                                "Take letters, digits, dots and dashes.", USAGE, "run-name")
 
 
-def is_rehearsal(process: Process, environ: Optional[Dict[str, str]]) -> bool:
-    """Is it a dry run? Its own words say so."""
-    words = process.argv
-    return "--dry-run" in words or "--help" in words or "-h" in read_launched(words).arguments
+def _name_run(kind: str, raw: prime_config.Raw, scratch: str) -> str:
+    """The run's name: the operator's, else one in prime-rl's pattern, random like its own."""
+    given = tables.dig(raw.data, "run", "name")
+    return given if isinstance(given, str) and given else prime_config.make_run_name(kind, raw.data, scratch[-8:])
 
 
-def find_root(process: Process, read_cwd: Callable[[int], Optional[str]]) -> str:
-    """The checkout that a launcher works in: its working directory, where that can be read."""
-    return read_cwd(process.pid) or ""
+def _name_words(kind: str, raw: prime_config.Raw, name: str) -> Tuple[str, ...]:
+    return ("--run.name", name) if kind in ("rl", "sft") and not tables.dig(raw.data, "run", "name") else ()
+
+
+def _config_words(request: Request) -> Tuple[str, ...]:
+    shown = (config.shown for config in (request.config,) + request.more)
+    return tuple(word for one in shown for word in ("@", "./" + one if one.startswith("-") else one))
+
+
+def read_dry_run(request: Request, result: DryRunResult, environ: Dict[str, str], now_stamp: str) -> Tuple[Plan, Preflight]:
+    """The plan out of what the dry run wrote and what prime-rl's own config code resolved."""
+    if request.config.kind == prime_export.KIND:
+        return prime_export.read_check(request, result, environ)
+    kind, root = request.config.kind, request.checkout.root
+    raw = prime_config.read_raw(request, prime_config.find_python(root, environ))
+    name = _name_run(kind, raw, result.scratch)
+    written = os.path.join(result.scratch, "outputs", name) if kind != "inference" else os.path.join(result.scratch, "outputs")
+    preflight = _read_preflight(kind, result)
+    data = {} if preflight.died or preflight.skipped else _read_resolved(result.scratch, written, raw)
+    script = "" if preflight.died else _read_script(kind, written)
+    return _make_plan(request, environ, raw, data, name, script.replace(result.scratch + "/outputs", "\0")), preflight
+
+
+def _read_preflight(kind: str, result: DryRunResult) -> Preflight:
+    if result.missing:
+        words = "not run: %s can't be imported" % ", ".join(result.missing)
+        return Preflight((), False, False, "", "", words)
+    text = strip_colour(result.outcome.output.decode("utf-8", "replace"))
+    is_done = os.path.isfile(os.path.join(result.scratch, "resolved.json")) if kind == "evals" else \
+        _DRY_RUN_DONE.search(text) is not None
+    is_whole = result.outcome.how == "ended" and result.outcome.code == 0 and is_done
+    if is_whole:
+        words = "its config loads" + ("; evals has no dry run" if kind == "evals" else "")
+        return Preflight((PreflightLine("OK", words),), False, False, "", words)
+    lines = [line.rstrip() for line in text.split("\n") if line.strip()]
+    box = next((number for number, line in enumerate(lines) if line.startswith("╭")), -1)
+    cause, cure = _explain(text, result.outcome)
+    return Preflight((), True, False, "\n".join(lines[box:][:60] if box >= 0 else lines[-20:]), "", "", cause, cure)
+
+
+def _explain(text: str, outcome: Outcome) -> Tuple[str, str]:
+    """What is known of last words like these, and what to do."""
+    if re.search(r"Failed to (fetch|download)|error sending request|dns error|Could not connect", text, re.I):
+        return "uv could not fetch packages", "Check without it: --runner 'uv run --no-sync', or .venv/bin itself; the " \
+            "environment must be whole then (uv sync --all-extras, where there is a network)."
+    if "lockfile" in text and "needs to be updated" in text:
+        return "the lock file is out of date", "Where there is a network: uv lock && uv sync --all-extras"
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        return "a module is missing in the environment", "uv sync --all-extras, with --package prime-rl --package ENV for an " \
+            "environment of its own."
+    if outcome.how == "timeout":
+        return "it took longer than its limit (a slow `uv` that resolves or fetches?)", "A higher --dry-run-timeout, or " \
+            "--runner 'uv run --no-sync'."
+    return "", "Mend the config, and check again: its last words name the option."
+
+
+def _read_json(path: str) -> Dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            data = json.loads(file.read(16 << 20).decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _read_resolved(scratch: str, written: str, raw: prime_config.Raw) -> Dict[str, Any]:
+    """The whole resolved config; where prime-rl's code could not be asked, what the dry run wrote, over what is written in
+    the configs."""
+    data = _read_json(os.path.join(scratch, "resolved.json"))
+    if data:
+        return data
+    folder = prime_rundir.find_configs(written)
+    for name in ("rl", "sft", "inference"):
+        whole = _read_json(os.path.join(folder, name + ".json"))
+        if whole and (name != "inference" or not os.path.exists(os.path.join(folder, "trainer.json"))):
+            return tables.merge([whole, {name: raw.data[name] for name in ("clean", "resume", "slurm", "output_dir")
+                                         if name in raw.data}])
+    parts = {name: _read_json(os.path.join(folder, name + ".json")) for name in ("trainer", "orchestrator", "inference")}
+    return tables.merge([raw.data, {name: part for name, part in parts.items() if part}])
+
+
+def _read_script(kind: str, written: str) -> str:
+    """The text of the batch script that the dry run wrote, "" for a local run."""
+    for folder in (os.path.join(written, "launcher"), written):
+        for name in _SCRIPTS.get(kind, ()):
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    text = file.read(1 << 20).decode("utf-8", "replace")
+                return "%s\n%s" % (os.path.relpath(os.path.join(folder, name), written), text)
+            except OSError:
+                continue
+    return ""
+
+
+def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw, data: Dict[str, Any], name: str,
+               script: str) -> Plan:
+    kind, root = request.config.kind, request.checkout.root
+    runner = prime_runner.choose(root, kind, environ, request.runner)
+    known = data or raw.data
+    output_dir = os.path.normpath(os.path.join(root, str(known.get("output_dir") or "outputs")))
+    has_run_dir = kind in ("rl", "sft")
+    name = str(tables.dig(data, "run", "name") or name)
+    run_dir = os.path.join(output_dir, str(tables.dig(known, "run", "dir") or name)) if has_run_dir else ""
+    ckpt_dir = tables.dig(known, "ckpt", "output_dir")
+    ckpt_dir = os.path.normpath(os.path.join(root, ckpt_dir)) if ckpt_dir else run_dir
+    run = prime_rundir.read_run_dir(run_dir, ckpt_dir) if has_run_dir else None
+    resume = _read_resume(known.get("resume"), run, root)
+    cleans = [one for one in dict.fromkeys((run_dir, ckpt_dir)) if one and os.path.lexists(one)] \
+        if has_run_dir and known.get("clean") and not resume.is_asked and not environ.get("NEVER_CLEAN") else []
+    is_submission = bool(script) or bool(known.get("slurm"))
+    counts = prime_plan.count_gpus(kind, data) if data else (None, None)
+    name_words = _name_words(kind, raw, name)
+    argv = runner.argv + _config_words(request) + request.overrides
+    real = run_dir or output_dir
+    script_name, _, script_text = script.replace("\0/" + name, real).replace("\0", output_dir).partition("\n")
+    rows = [("config", " + ".join(config.shown for config in (request.config,) + request.more))]
+    rows += [("overrides", " ".join(shlex.quote(word) for word in request.overrides))] if request.overrides else []
+    rows += [("run", name), ("directory", run_dir)] if has_run_dir else []
+    rows += prime_plan.make_rows(kind, data, resume, run) if data else []
+    ports = () if is_submission else prime_plan.list_ports(kind, data)
+    rows += _make_place_rows(kind, data, counts, ports, environ, is_submission, script_text, os.path.join(real, script_name))
+    rows += [("output", output_dir)] if not has_run_dir else []
+    note = _note_log(kind, run, run_dir, output_dir, is_submission)
+    rows += [("logs", note.replace(run_dir + "/", "") if run_dir else note), ("runner", " ".join(runner.argv))]
+    environment = {key: value for key, value in environ.items() if key in _PYTHON_NAMES or key.startswith("CUDA_")}
+    environment.update({key: str(value) for place in ((), ("trainer",), ("orchestrator",), ("inference",))
+                        for key, value in (tables.dig(data, *(place + ("env_vars",)), default={}) or {}).items()})
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # what its launchers set for all that they start
+    modules = {prime_config.name_module(one): prime_config.describe_install(root, one)
+               for one in prime_config.list_environments(raw.data)
+               if not prime_config.is_built_in(root, prime_config.find_venv(root, environ), prime_config.name_module(one))}
+    deleted = tuple(cleans) or (prime_rundir.find_past(run, resume.step) if run and resume.is_asked else ())
+    return Plan(
+        stack="prime", kind=kind, root=root, config=request.config.path, config_shown=request.config.shown,
+        sources=raw.sources, unread_sources=(), overrides=request.overrides,
+        project=str(tables.dig(data, "monitors", "wandb", "project") or ""), experiment=name if has_run_dir else "",
+        name_is_volatile=False, block=prime_plan.render_block(kind, rows) if data else "",
+        second_look=_pick_second_look(kind, data, counts, environ, is_submission, resume, deleted) if data else (), train_log="",
+        vllm_log="", trials="", checkpoints=run.checkpoints if run else "", resume_mode="",
+        python=prime_config.find_python(root, environ), argv=argv + name_words, drop_env=(),
+        launch_command="sbatch %s" % os.path.join(real, script_name) if script_name else "", environment=environment,
+        set_names=(), volatile_names=(), topology=prime_plan.read_topology(kind, data),
+        gpu_count=0 if is_submission else None if None in counts else sum(one or 0 for one in counts), takes_whole_box=False,
+        ports=ports, modules=tuple(modules),
+        soft_modules=_SOFT_MODULES[kind],
+        venv=prime_config.find_venv(root, environ), ray_dir="", shm_bytes=1 << 30,
+        sweep=SweepRule((), deleted, _describe_deletes(cleans, resume, deleted), True),
+        write_dirs=tuple(dict.fromkeys(one for one in (os.path.join(root, "logs"), real, ckpt_dir) if one)), prints_secrets=False,
+        gates=(), stage=_STAGES["submission" if is_submission else kind],
+        more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False, log_note=note,
+        run_dir=run_dir, before=run.attempts if run else (), shows_environment=False, is_name_generated=bool(name_words),
+        argv_again=argv, path_first=runner.path_first, is_submission=is_submission, is_short=is_submission,
+        typed_name=os.path.basename(run_dir) if cleans else "",
+        server_url=prime_plan.find_server_url(data) if kind == "inference" and not is_submission else "",
+        own=Own(data, run, resume, bool(cleans), prime_plan.find_client_url(kind, data), runner.words))
+
+
+_SOFT_MODULES = {"rl": ("torch", "vllm", "verifiers"), "sft": ("torch",), "inference": ("vllm",), "evals": ("verifiers",)}
+_STAGES = {"rl": "inference loads the weights and captures graphs; the first step follows when the trainer is up",
+           "sft": "the trainer loads the weights", "inference": "vLLM loads the weights; /health answers when it is up",
+           "evals": "the environments start, then every source runs once",
+           "submission": "Slurm starts it when its nodes are free"}
+
+
+def _read_resume(asked: Any, run: Optional[prime_rundir.RunDir], root: str) -> prime_plan.Resume:
+    if asked in (None, False) or run is None:
+        return prime_plan.Resume(False, None, "")
+    folder = tables.dig(asked, "dir")
+    if folder:
+        path = os.path.normpath(os.path.join(root, str(folder)))
+        match = re.search(r"step_(\d+)$", path)
+        return prime_plan.Resume(True, int(match.group(1)) if match else None, path)
+    step = tables.dig(asked, "step")
+    step = int(step) if str(step).isdigit() else run.steps[-1] if run.steps else None
+    return prime_plan.Resume(True, step, os.path.join(run.checkpoints, "step_%d" % step) if step is not None else "")
+
+
+def _describe_deletes(cleans: List[str], resume: prime_plan.Resume, deleted: Tuple[str, ...]) -> str:
+    if cleans:
+        return "--clean deletes the directory of the run of this name, checkpoints and all, before it starts"
+    if resume.is_asked:
+        return "--resume deletes the rollouts and broadcasts past the step that it continues from"
+    return ""
+
+
+def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int], Optional[int]], ports: Any,
+                     environ: Dict[str, str], is_submission: bool, script: str, path: str) -> List[Tuple[str, str]]:
+    """Where it runs: GPUs and ports of this machine, or what is asked of Slurm."""
+    if is_submission:
+        asked = slurm.read_directives(script)
+        shown = "  ".join("%s=%s" % (key, value) for key, value in asked.items() if key not in ("output", "error"))
+        return [("Slurm", shown or "unknown"), ("script", path + "  (written at the launch)"),
+                ("job log", asked.get("output", "unknown"))]
+    rows = [("GPUs", prime_plan.show_gpus(kind, counts, environ.get("CUDA_VISIBLE_DEVICES")))] if data else []
+    return rows + [("ports", " · ".join("%s %d" % (port.purpose, port.number) for port in ports))] if ports else rows
+
+
+def _note_log(kind: str, run: Optional[prime_rundir.RunDir], run_dir: str, output_dir: str, is_submission: bool) -> str:
+    if run is None:
+        return "the launch log" if not is_submission else "the job log"
+    return "%s/logs/latest/%s.log  (attempt %d)" % (run_dir, "{trainer,orchestrator,inference}" if kind == "rl" else "trainer",
+                                                             1 + max([int(name[8:]) for name in run.attempts] or [0]))
+
+
+def _pick_second_look(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int], Optional[int]], environ: Dict[str, str],
+                      is_submission: bool, resume: prime_plan.Resume, deleted: Tuple[str, ...]) -> Tuple[Tuple[str, str], ...]:
+    rows = dict(prime_plan.make_rows(kind, data, resume, None))
+    look = [(name, rows[name]) for name in ("environments", "data", "model", "batch", "schedule", "resume") if name in rows]
+    where = "Slurm" if is_submission else prime_plan.show_gpus(kind, counts, environ.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(look + ([("GPUs", where)]))
+
+
+def name_environment(root: str) -> Tuple[str, Tuple[str, ...]]:
+    """The virtual environment of a checkout, and the modules that its runs need."""
+    return prime_config.find_venv(root, dict(os.environ)), ("prime_rl", "torch", "vllm", "verifiers")
+
+
+def is_board_name(file_name: str) -> bool:
+    """No log of it goes to a board."""
+    return False
+
+
+def describe_node_command(plan: Plan, head: str, launch_log: str) -> str:
+    """None: Slurm starts the other nodes."""
+    return ""

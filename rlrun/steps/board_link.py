@@ -58,7 +58,7 @@ def make_link(order: LinkOrder, is_over: Callable[[], bool]) -> Dict[str, Any]:
 
 def _find_log(order: LinkOrder) -> str:
     text = tail.read_head(order.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
-    log = str(load_stack(order.stack).read_back(text)["train_log"])
+    log = str(load_stack(order.stack).read_back(text, "", "", (), ())["train_log"])
     return os.path.realpath(os.path.join(order.root, log)) if log else ""
 
 

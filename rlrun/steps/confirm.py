@@ -3,6 +3,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import NOT_CONFIRMED, USAGE, OperatorError
+from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes
 from ..text.shell import quote_words
 from ..values import Board, Choices, Fingerprint, Plan
@@ -26,8 +27,11 @@ class Question(NamedTuple):
 def find_questions(plan: Plan, board: Board, is_visible: bool, choices: Choices) -> List[Question]:
     """What must be answered before the yes: the board, where it would not show the run, and an earlier run's log."""
     questions = []
-    if plan.train_log and not is_visible and not choices.board:
+    if plan.train_log and plan.has_board and not is_visible and not choices.board:
         questions.append(_ask_board(plan, board))
+    if choices.board == "link" and not plan.has_board:
+        raise OperatorError("--board link: %s has no board to link into" % load_stack(plan.stack).TITLE, "Leave it away.", USAGE,
+                            "board")
     if choices.board == "link" and not is_visible and not pick_served(board, plan.root):
         raise OperatorError("--board link: %s" % ("no board runs on this machine" if not board.pid else
                                                  "no directory that the board serves can be written: %s"
@@ -98,10 +102,10 @@ def check_digest(word: str) -> str:
     return word.strip().lower()
 
 
-def refuse_other_plan(confirmed: str, plan: Plan, print_: Fingerprint, earlier: Optional[Dict[str, Any]],
+def refuse_other_plan(confirmed: str, look: List[str], print_: Fingerprint, earlier: Optional[Dict[str, Any]],
                       recent: Tuple[str, ...], secrets: Tuple[str, ...]) -> OperatorError:
-    """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `secrets` are what
-    was taken out of the recorded parts."""
+    """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `look`: the words that show
+    it again; `secrets` are what was taken out of the recorded parts."""
     if earlier:
         changes = digest.describe_changes(earlier.get("parts") or {}, digest.shorten_parts(print_.parts, secrets))
         what = "What changed, since that plan was launched (%s): %s" % (
@@ -112,8 +116,8 @@ def refuse_other_plan(confirmed: str, plan: Plan, print_: Fingerprint, earlier: 
     else:
         what = "What changed is not recorded; none of its files is newer than a day: look at environment and revision"
     return OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (print_.digest, confirmed, what),
-                         "Look at it again (rlrun check %s) and confirm %s if it is right."
-                         % (quote_words([plan.config_shown]), print_.digest), NOT_CONFIRMED, "digest")
+                         "Look at it again (rlrun %s) and confirm %s if it is right."
+                         % (quote_words(look), print_.digest), NOT_CONFIRMED, "digest")
 
 
 def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:
@@ -131,10 +135,10 @@ def refuse_unanswered(questions: List[Question], line: str) -> OperatorError:
 
 
 def describe_confirm_line(plan: Plan, value: str, questions: List[Question], choices: Choices, config_words: List[str],
-                          program: str) -> str:
+                          program: str, command: str = "run") -> str:
     """The exact line that launches this plan where nobody can be asked; `config_words` name the config, `program` is how
     rlrun is started, shell-safe."""
-    words = ["run"] + config_words + ["--confirm", value]
+    words = [command] + config_words + ["--confirm", value]
     if choices.again:
         words.append("--again")
     if choices.mode == "foreground":
@@ -146,4 +150,5 @@ def describe_confirm_line(plan: Plan, value: str, questions: List[Question], cho
     for name in ("board", "old-log"):
         if given[name]:
             words += ["--" + name, given[name]]
-    return program + " " + quote_words(words) + (" -- " + quote_words(list(plan.overrides)) if plan.overrides else "")
+    rest = " -- " + quote_words(list(plan.overrides)) if plan.overrides and command == "run" else ""
+    return program + " " + quote_words(words) + rest

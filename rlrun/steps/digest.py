@@ -56,7 +56,7 @@ def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint
     revision, GPUs, and the paths that the launch deletes, all with the volatile values taken out. `gpus`: what this
     launch takes, by index."""
     volatile = find_volatile(plan)
-    parts = {"kind": plan.kind, "overrides": json.dumps(plan.overrides), "argv": json.dumps(plan.argv),
+    parts = {"kind": plan.kind, "overrides": json.dumps(plan.overrides), "argv": drop_volatile(json.dumps(plan.argv), volatile),
              "block": drop_volatile(plan.block, volatile),
              "launch command": _describe_command(plan.launch_command, volatile),
              "commit": git.commit or git.reason, "dirty files": " ".join(git.dirty) + " " + git.dirty_digest,
@@ -98,7 +98,7 @@ def find_volatile(plan: Plan) -> List[Tuple[str, str]]:
         value = plan.environment.get(name, "")
         if value:
             found[value] = "<%s>" % name
-    if plan.name_is_volatile and plan.experiment:
+    if (plan.name_is_volatile or plan.is_name_generated) and plan.experiment:
         found[plan.experiment] = "<name>"
     return sorted(found.items(), key=lambda pair: (-len(pair[0]), pair[0]))
 

@@ -3,7 +3,7 @@ import os
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..host import gpus, ports, procs
-from ..stacks import STACKS, load_recognisers, load_stack
+from ..stacks import load_recognisers
 from ..values import Board, LiveRun, Machine, Process, Role
 
 
@@ -33,8 +33,8 @@ def read_runs() -> Tuple[LiveRun, ...]:
 def find_boards(processes: Dict[int, Process]) -> Tuple[Board, ...]:
     """The boards of all stacks that run now."""
     boards: List[Board] = []
-    for name in STACKS:
-        boards.extend(load_stack(name).read_boards(processes, procs.read_cwd))
+    for module in load_recognisers().values():
+        boards.extend(module.read_boards(processes, procs.read_cwd))
     return tuple(boards)
 
 

@@ -18,8 +18,11 @@ def judge_preflight(preflight: Preflight) -> List[Check]:
         words += " · %d skipped" % counts["SKIP"]
     checks = []
     if preflight.died:
-        checks.append(Check("preflight", "preflight:died", "blocks", preflight.summary,
-                            "See its last words; mend the config and check again."))
+        checks.append(Check("preflight", "preflight:died", "blocks",
+                            preflight.summary + (": " + preflight.cause if preflight.cause else ""),
+                            preflight.cure or "See its last words; mend the config and check again."))
+    elif preflight.skipped:
+        checks.append(Check("preflight", "preflight:skipped", "skipped", preflight.skipped))
     elif preflight.is_thin:
         checks.append(Check("preflight", "preflight:thin", "pass", "the config resolves; this kind has no preflight rules, so "
                             "none were applied"))
@@ -41,14 +44,16 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
     checks = judge_preflight(preflight)
     checks += judge_live(plan, machine, sweep, addresses)
     rest: List[Check] = []
-    if not preflight.died:
+    if not preflight.died and not preflight.skipped:
         rest += judge_host.judge_venv(plan) + judge_host.judge_ray(plan, machine.clusters)
         rest += judge_host.judge_address(plan, addresses[0] if addresses else "")
-    rest += judge_host.judge_memory(plan) + judge_host.judge_disks(plan)
+    rest += ([] if plan.is_submission else judge_host.judge_memory(plan)) + judge_host.judge_disks(plan)
     rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
     rest += load_stack(plan.stack).judge_config(plan)
     rest += judge_config.judge_secrets(plan) + judge_config.judge_git(git)
-    rest += judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
+    session = judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
+    # A job that was handed in lives in an environment of its batch system's, but for the variables that go with it.
+    rest += [check for check in session if not plan.is_submission or check.name == "env:inherited"]
     if not preflight.died:  # last, for its answer takes longest, and yet before what it decides about
         checks += judge_host.judge_imports(plan, asked)
     return make_verdict(checks + rest)
@@ -57,8 +62,9 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
 def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str, ...]) -> List[Check]:
     """The part that time changes; judged again, alone, between the yes and the launch."""
     is_head = judge_host.is_head_node(plan, addresses) is not False
+    own: List[Check] = load_stack(plan.stack).judge_live(plan, machine)
     return (judge_machine.judge_jobs(plan, machine) + judge_machine.judge_gpus(plan, machine)
-            + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep))
+            + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep) + own)
 
 
 def make_verdict(checks: Iterable[Check]) -> Verdict:
@@ -92,7 +98,10 @@ def count(verdict: Verdict, status: str) -> int:
 
 
 def find_serving_board(plan: Plan, boards: Tuple[Board, ...]) -> "Tuple[Board, bool]":
-    """The board that concerns this plan, and whether the run would be visible on it. A board with pid 0 is none."""
+    """The board that concerns this plan, and whether the run would be visible on it. A board with pid 0 is none; a stack
+    without boards leaves nothing to ask."""
+    if not plan.has_board:
+        return Board(0, None, (), 0), True
     folder = os.path.realpath(os.path.dirname(plan.train_log)) if plan.train_log else ""
     shows = load_stack(plan.stack).is_board_name(os.path.basename(plan.train_log))
     for board in boards:

@@ -13,6 +13,8 @@ from ..values import Check, Git, Plan
 
 # MODEL_PATH=CHANGEME, K8S_KUBECONFIG=/path/to/kubeconfig, HARBOR_NYDUS_MIRROR=YOUR_REGISTRY:5000
 _PLACEHOLDER = re.compile(r"CHANGE_?ME|/path/to/|\bYOUR_[A-Z]")
+# Files that are read as data: a carriage return or a byte order mark does them no harm, or their parser says so.
+_DATA_ENDS = (".toml", ".yaml", ".yml", ".json")
 _BOM = b"\xef\xbb\xbf"
 _CHECKPOINT_MARK = "latest_checkpointed_iteration.txt"
 
@@ -37,12 +39,13 @@ def judge_files(plan: Plan) -> List[Check]:
 def _judge_bytes(shown: str, data: bytes, is_config: bool) -> List[Check]:
     checks = []
     lines = data.split(b"\n")
+    is_shell = not shown.endswith(_DATA_ENDS)
     bad = [number for number, line in enumerate(lines, 1) if line.endswith(b"\r")]
-    if bad:
+    if bad and is_shell:
         first = escape_controls(lines[bad[0] - 1].decode("utf-8", "replace"))
         checks.append(Check("live", "config:crlf", "advisory", "%s line %d ends in CR (%d lines do): %s"
                             % (shown, bad[0], len(bad), first), "Remove it: sed -i 's/\\r$//' %s" % shown))
-    if data.startswith(_BOM):
+    if data.startswith(_BOM) and is_shell:
         checks.append(Check("live", "config:bom", "advisory", "%s begins with a byte order mark, which bash takes for a command"
                             % shown, "Remove it: sed -i '1s/^\\xef\\xbb\\xbf//' %s" % shown))
     if is_config:
@@ -146,7 +149,7 @@ def judge_git(git: Git) -> List[Check]:
 
 def judge_secrets(plan: Plan) -> List[Check]:
     """Will the runner print secrets into the launch log?"""
-    names = find_shown_secrets(plan.environment)
+    names = find_shown_secrets(plan.environment) if plan.shows_environment else ()
     if not names:
         return []
     return [Check("live", "secrets:in-log", "advisory", "the runner prints %s in clear; the launch log will be readable by you "
@@ -155,7 +158,7 @@ def judge_secrets(plan: Plan) -> List[Check]:
 
 def needs_private_log(plan: Plan) -> bool:
     """Must nobody else be able to read the launch log?"""
-    return plan.prints_secrets or bool(find_shown_secrets(plan.environment))
+    return plan.prints_secrets or (plan.shows_environment and bool(find_shown_secrets(plan.environment)))
 
 
 def find_shown_secrets(environment: Dict[str, str]) -> Tuple[str, ...]:

@@ -23,7 +23,8 @@ def judge_imports(plan: Plan, asked: Optional[child.Running]) -> List[Check]:
     missing = [name for name in plan.modules if not found.get(name)]
     degraded = [name for name in plan.soft_modules if not found.get(name)]
     checks = [Check("live", "import:missing", "blocks", "%s can't be imported by %s; the runner exits on this"
-                    % (name, plan.python), "Install %s into that environment, or name another in the config." % name)
+                    % (name, plan.python), plan.import_fixes.get(name)
+                    or "Install %s into that environment, or name another in the config." % name)
               for name in missing]
     if degraded:
         checks.append(Check("live", "import:degraded", "advisory", "%s can't find: %s" % (plan.python, ", ".join(degraded)),
@@ -145,7 +146,7 @@ def judge_session(environ: Dict[str, str], dropped: Tuple[str, ...]) -> List[Che
 def judge_address(plan: Plan, first_address: str) -> List[Check]:
     """The address that the runner will take for this node, where other nodes or the runner itself depend on it."""
     head = plan.topology.head
-    if plan.topology.nodes < 2 and not plan.ray_dir:
+    if plan.is_submission or (plan.topology.nodes < 2 and not plan.ray_dir):
         return []
     default = address.read_default_route_address()
     resolves = address.resolve(head or first_address) if head or first_address else ""

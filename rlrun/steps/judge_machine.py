@@ -4,6 +4,7 @@ import re
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from ..host import disks, gpus, ports, procs
+from ..stacks import load_recognisers, load_stack
 from ..text.durations import format_elapsed, format_mib
 from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls
@@ -35,14 +36,19 @@ def describe_process(process: Process) -> str:
 
 
 def judge_jobs(plan: Plan, machine: Machine) -> List[Check]:
-    """Is a run in flight? Any live run keeps out a launch that takes the whole box; so does a live Ray cluster that the
-    launch would sweep away: work may hang on it that this machine does not show."""
+    """Is a run in flight? Any live run keeps out a launch that takes the whole box, and one that takes the box keeps out any
+    launch; so does a live Ray cluster that the launch would sweep away: work may hang on it that this machine does not show."""
     checks = []
     for run in machine.runs:
+        is_in_the_way = is_excluded_by(plan, run)
         words = "%s %s %s" % (run.stack, run.kind, run.role) if run.kind else "%s %s" % (run.stack, run.role)
-        checks.append(Check("live", "job:running", "blocks",
-                            "%s, %s, %d processes" % (describe_process(run.top), words, len(run.pids)),
-                            "Let it finish, or stop it yourself (%s), then look again." % describe_stop(run)))
+        detail = "%s, %s, %d processes" % (describe_process(run.top), words, len(run.pids))
+        if is_in_the_way:
+            checks.append(Check("live", "job:running", "blocks", detail,
+                                "Let it finish, or stop it yourself (%s), then look again." % describe_stop(run)))
+        else:
+            checks.append(Check("live", "job:beside", "advisory", "%s; it goes on beside this launch where neither takes the "
+                                "other's GPUs and ports" % detail))
     swept = {one.process.pid for one in find_swept(plan, machine)}
     for process in machine.clusters:
         if process.pid in swept:
@@ -68,9 +74,10 @@ def describe_hidden(machine: Machine) -> str:
 
 
 def describe_stop(run: LiveRun) -> str:
-    """The command that stops a live run: SIGINT to its group, since bash waits for its pipeline and heeds none that is
-    sent to it alone; to each process where the group is somebody else's too; SIGTERM where SIGINT is ignored (S3)."""
-    name = "TERM" if procs.ignores_interrupt(run.top.pid) else "INT"
+    """The command that stops a live run: its stack's signal to its group; to each process where the group is somebody
+    else's too; SIGTERM where SIGINT is ignored (S3)."""
+    name = load_recognisers()[run.stack].STOP_SIGNAL
+    name = "TERM" if name == "INT" and procs.ignores_interrupt(run.top.pid) else name
     if run.top.pgid == run.top.pid:
         return "kill -%s -- -%d" % (name, run.top.pgid)
     return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))
@@ -81,8 +88,14 @@ def _name_some(processes: Tuple[Process, ...]) -> str:
     return shown + (" … and %d more" % (len(processes) - 3) if len(processes) > 3 else "")
 
 
-def _tree(machine: Machine) -> Set[int]:
-    return {pid for run in machine.runs for pid in run.pids}
+def is_excluded_by(plan: Plan, run: LiveRun) -> bool:
+    """Must this launch wait for that run? Where one of them takes the whole box; a run that is only submitted takes nothing."""
+    return not plan.is_submission and (plan.takes_whole_box or bool(load_stack(run.stack).TAKES_WHOLE_BOX))
+
+
+def _tree(plan: Plan, machine: Machine) -> Set[int]:
+    """The processes of runs that block anyway: what they hold is told, and is no second reason."""
+    return {pid for run in machine.runs if is_excluded_by(plan, run) for pid in run.pids}
 
 
 def pick_gpus(plan: Plan, machine: Machine) -> Tuple[List[Gpu], str]:
@@ -107,6 +120,8 @@ def pick_gpus(plan: Plan, machine: Machine) -> Tuple[List[Gpu], str]:
 
 def judge_gpus(plan: Plan, machine: Machine) -> List[Check]:
     """Are the GPUs that this launch takes free, mine, or a foreign job's? What nvidia-smi could not tell is unknown."""
+    if plan.is_submission or plan.gpu_count == 0:
+        return [Check("live", "gpu:none", "skipped", "Slurm picks the GPUs" if plan.is_submission else "this run takes none")]
     reading = machine.gpus
     unknown = []
     if reading.state != "ok":
@@ -130,7 +145,7 @@ def judge_gpus(plan: Plan, machine: Machine) -> List[Check]:
     # A GPU that hides its index may be any of those that are taken.
     taken = taken + [gpu for gpu in reading.gpus if gpu.index < 0 and gpu not in taken]
     checks += _judge_ecc(taken)
-    held = _judge_holders(taken, machine)
+    held = _judge_holders(plan, taken, machine)
     if not held and not unknown:
         held = [Check("live", "gpu:idle", "pass", "%d GPUs, none held" % len(taken))]
     return unknown + checks + held
@@ -158,14 +173,14 @@ def describe_holder_name(holder: GpuHolder) -> str:
     return escape_controls(redact(holder.name)) or "name not told"
 
 
-def _judge_holders(taken: List[Gpu], machine: Machine) -> List[Check]:
+def _judge_holders(plan: Plan, taken: List[Gpu], machine: Machine) -> List[Check]:
     by_uuid = {gpu.uuid: gpu for gpu in machine.gpus.gpus if gpu.uuid}  # one that is not told may be any
     wanted = {gpu.uuid for gpu in taken}
     by_pid: Dict[int, List[GpuHolder]] = {}
     for holder in machine.gpus.holders:
         if holder.gpu_uuid in wanted or holder.gpu_uuid not in by_uuid:
             by_pid.setdefault(holder.pid, []).append(holder)
-    tree = _tree(machine)
+    tree = _tree(plan, machine)
     checks = []
     for pid, held in sorted(by_pid.items()):
         where = _name_gpus([by_uuid[one.gpu_uuid].index for one in held if one.gpu_uuid in by_uuid])
@@ -227,7 +242,7 @@ def judge_ports(plan: Plan, machine: Machine, is_head: bool = True) -> List[Chec
                       % " ".join(str(port.number) for port in wanted), "Look yourself (ss -ltn) before you say yes.")]
     busy = [(port, row) for port in wanted for row in machine.listeners if row.port == port.number]
     owners = ports.find_owners({row.inode for _, row in busy}) if busy else {}
-    tree = _tree(machine)
+    tree = _tree(plan, machine)
     checks: List[Check] = []
     for port in wanted:
         rows = [row for one, row in busy if one.number == port.number]
@@ -240,8 +255,10 @@ def judge_ports(plan: Plan, machine: Machine, is_head: bool = True) -> List[Chec
         note = " (%s: closed connections in TIME_WAIT; a bind without SO_REUSEADDR may fail for a minute)" % " ".join(
             map(str, waiting)) if waiting else ""
         checks.append(Check("live", "port:free", "pass", "%s free%s" % (" ".join(map(str, free)), note)))
+    if not wanted and plan.is_submission:
+        return [Check("live", "port:free", "skipped", "the job's node binds them, not this machine")]
     if not wanted:
-        checks.append(Check("live", "port:free", "pass" if not plan.ports and plan.experiment or not is_head else "skipped",
+        checks.append(Check("live", "port:free", "pass" if not plan.ports and plan.block or not is_head else "skipped",
                             "this node binds none" if not is_head else "none known of this plan"))
     return checks
 

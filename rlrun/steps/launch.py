@@ -32,8 +32,12 @@ def keep_old_log(plan: Plan, folder: str) -> str:
 
 
 def make_environment(plan: Plan, environ: Dict[str, str]) -> Dict[str, str]:
-    """The run's environment: the operator's, without the switches that would keep the runner from launching."""
-    return {name: value for name, value in environ.items() if name not in plan.drop_env}
+    """The run's environment: the operator's, without the switches that would keep the runner from launching, and with the
+    folder first on PATH that the runner takes its programs from."""
+    env = {name: value for name, value in environ.items() if name not in plan.drop_env}
+    if plan.path_first:
+        env["PATH"] = plan.path_first + os.pathsep + env.get("PATH", os.defpath)
+    return env
 
 
 def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, str], written: Dict[str, Any],

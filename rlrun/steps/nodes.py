@@ -24,6 +24,8 @@ def make_commands(plan: Plan, stamp: str) -> NodeCommands:
     others = plan.topology.nodes - 1
     if others < 1:
         return NodeCommands(0, "", "", "this run takes one node", "")
+    if plan.is_submission:
+        return NodeCommands(0, "", "", "one job takes all %d nodes: nothing is to be started on them" % plan.topology.nodes, "")
     addresses = address.read_addresses()
     head = plan.topology.head or (addresses[0] if addresses else "")
     resolved = address.resolve(head) if head else ""

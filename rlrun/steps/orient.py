@@ -2,10 +2,10 @@
 import os
 import shlex
 import stat
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..stacks import STACKS, load_stack
+from ..stacks import STACKS, load_recognisers, load_stack
 from ..values import Checkout, Config, Request
 
 
@@ -66,7 +66,7 @@ def _read_cwd() -> str:
 
 
 def _recognise(directory: str) -> Optional[Checkout]:
-    names = [name for name in STACKS if load_stack(name).is_checkout(directory)]
+    names = [name for name, module in load_recognisers().items() if module.is_checkout(directory)]
     if len(names) > 1:
         raise OperatorError("%s looks like a checkout of several systems: %s" % (directory, ", ".join(names)),
                             "Keep one checkout a folder.", USAGE, "two-checkouts")
@@ -90,7 +90,7 @@ def _existing_path(word: str, cwd: str) -> str:
 
 def find_config(checkout: Checkout, word: str, kind_option: str) -> "Tuple[Optional[Config], Optional[Ambiguity]]":
     """The config that `word` means, or why there is no single one. Raises OperatorError for a path that can't be a
-    config (a directory, unreadable, empty) or a kind that contradicts it."""
+    config (a directory, unreadable, empty) or a kind that contradicts it. Its kind is "" where nothing tells."""
     stack = load_stack(checkout.stack)
     if kind_option and kind_option not in stack.KINDS:
         raise OperatorError("%s has no kind %r" % (stack.TITLE, kind_option), "Kinds: %s" % ", ".join(stack.KINDS))
@@ -154,9 +154,6 @@ def _make_config(checkout: Checkout, path: str, kind_option: str) -> Config:
     kind = stack.infer_kind(checkout.root, path) if not kind_option else kind_option
     if kind_option:
         _refuse_contradiction(stack, checkout.root, path, kind_option)
-    if not kind:
-        raise OperatorError("can't tell what kind of run %s is" % path,
-                            "Say it: --kind %s" % "|".join(stack.KINDS), USAGE, "kind")
     shown = show_path(checkout.root, path)
     return Config(os.path.join(checkout.root, shown), shown, kind)  # one spelling, whichever way it was reached
 
@@ -188,10 +185,35 @@ def list_all(checkout: Checkout, kind_option: str) -> Tuple[Config, ...]:
     return _of_kind(stack.list_configs(checkout.root), kind_option)
 
 
-def make_request(checkout: Checkout, config: Config, overrides: Tuple[str, ...]) -> Request:
-    """The Request that the later steps work on; refuses overrides where the stack takes none."""
+def refuse_several(checkout: Checkout, words: Tuple[str, ...]) -> None:
+    """Raises OperatorError (exit 2) for several configs where the stack takes one."""
+    if len(words) > 1 and not load_stack(checkout.stack).TAKES_OVERRIDES:
+        raise OperatorError("one config, not %d: %s" % (len(words), " ".join(words)), "A path with spaces needs quotes.", USAGE,
+                            "usage")
+
+
+def make_request(checkout: Checkout, configs: Sequence[Config], overrides: Tuple[str, ...], kind_option: str = "",
+                 runner: str = "") -> Request:
+    """The Request that the later steps work on: the configs are of one kind, told by any of them. Refuses overrides and
+    --runner where the stack takes none, and configs of two kinds (exit 2)."""
     stack = load_stack(checkout.stack)
     if overrides and not stack.TAKES_OVERRIDES:
         raise OperatorError("%s takes no overrides after --: %s" % (stack.TITLE, " ".join(overrides)),
                             "Put the values into the config.", USAGE, "overrides")
-    return Request(checkout, config, overrides)
+    try:
+        words = tuple(shlex.split(runner))
+    except ValueError as error:
+        raise OperatorError("--runner %r is no command line: %s" % (runner, error), "For example: --runner 'uv run'", USAGE,
+                            "runner")
+    if words and not stack.TAKES_RUNNER:
+        raise OperatorError("%s has one runner, and takes no --runner" % stack.TITLE, "Leave it away.", USAGE, "runner")
+    kinds = sorted({config.kind for config in configs if config.kind})
+    if len(kinds) > 1 and not kind_option:
+        told = ", ".join("%s (%s)" % (config.shown, config.kind) for config in configs if config.kind)
+        raise OperatorError("these configs are of several kinds: %s" % told, "Say which: --kind %s" % "|".join(kinds), USAGE,
+                            "kind")
+    kind = kind_option or (kinds[0] if kinds else "")
+    if not kind:
+        raise OperatorError("can't tell what kind of run %s is" % configs[0].path, "Say it: --kind %s" % "|".join(stack.KINDS),
+                            USAGE, "kind")
+    return Request(checkout, configs[0]._replace(kind=kind), overrides, tuple(configs[1:]), words)

@@ -7,29 +7,33 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from ..health import tail
 from ..host import procs
 from ..stacks import STACKS, load_stack
-from ..values import Launch, Plan, Readback
+from ..values import Launch, Plan, Readback, Server
 from . import guard
 
 WAIT_SECONDS = 60.0
 # How long a run is watched once its trainer lives: an import error shows by then.
 _SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 0.2
+_TELL_SECONDS = 10.0
 _HEAD_BYTES = 1 << 20
 
 
 def read_back(launch: Launch, plan: Plan) -> Readback:
     """What log, process tree and record say at this moment; nothing is waited for, nothing composed."""
     text = tail.read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
-    told: Dict[str, Any] = load_stack(plan.stack).read_back(text)
     processes = procs.read_processes()
     tree = procs.find_descendants(processes, [launch.runner.pid]) if launch.runner.pid in processes else set()
+    told: Dict[str, Any] = load_stack(plan.stack).read_back(
+        text, plan.kind, plan.run_dir, plan.before, [processes[pid] for pid in sorted(tree)])
     try:
         size = os.stat(launch.launch_log).st_size
     except OSError:
         size = 0
-    return Readback(told["experiment"], _absolute(plan, told["train_log"]), _absolute(plan, told["vllm_log"]),
+    known = plan.experiment if plan.run_dir and not plan.name_is_volatile else ""
+    return Readback(told["experiment"] or known, _absolute(plan, told["train_log"]), _absolute(plan, told["vllm_log"]),
                     _absolute(plan, told["trials"]), told["verdict"], tuple(told["fatal"]),
-                    guard.find_trainers(processes, tree), read_exit(launch), size)
+                    guard.find_trainers(processes, tree), read_exit(launch), size,
+                    tuple(tuple(row) for row in told["rows"]), told["facts"])
 
 
 def complete(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -37,7 +41,7 @@ def complete(record: Dict[str, Any]) -> Dict[str, Any]:
     if record.get("experiment") or not record.get("launch_log") or record.get("stack") not in STACKS:
         return record
     text = tail.read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
-    told = load_stack(str(record["stack"])).read_back(text)
+    told = load_stack(str(record["stack"])).read_back(text, record["kind"], record["run_dir"], tuple(record["before"]), ())
     root = str(record.get("root") or "/")
     return dict(record, experiment=told["experiment"],
                 train_log=os.path.normpath(os.path.join(root, told["train_log"])) if told["train_log"] else "")
@@ -81,8 +85,8 @@ def wait(launch: Launch, plan: Plan, limit_seconds: float = WAIT_SECONDS,
         found = read_back(launch, plan)
         now = time.monotonic()
         if found.exit:
-            return read_back(launch, plan), False
-        if not (found.experiment and _is_working(launch, plan, found)):
+            return read_back(launch, plan), plan.is_short and found.exit.get("status") == 0
+        if not ((found.experiment or not plan.has_board) and _is_working(launch, plan, found)):
             working_since = None
         elif working_since is None:
             working_since = now
@@ -93,8 +97,31 @@ def wait(launch: Launch, plan: Plan, limit_seconds: float = WAIT_SECONDS,
         sleep(_POLL_SECONDS)
 
 
+def wait_for_server(launch: Launch, plan: Plan, limit_seconds: float, tell: Callable[[str], None],
+                    sleep: Callable[[float], None] = time.sleep) -> Server:
+    """Asks /health of the plan's server until it answers 200, the run has ended, or the time is up; then its models. `tell`
+    is given a word on the progress now and then. KeyboardInterrupt passes through."""
+    from ..host import web
+    started = time.monotonic()
+    told = 0.0
+    while True:
+        answer = web.ask(plan.server_url + "/health", 5)
+        seconds = time.monotonic() - started
+        words = "%d" % answer.status if answer.how == "answered" else "%s (%s)" % (answer.how, answer.reason)
+        if answer.how == "answered" and answer.status == 200:
+            return Server(plan.server_url, True, words, web.read_models(plan.server_url + "/v1")[1], seconds)
+        if seconds >= limit_seconds or read_exit(launch):
+            return Server(plan.server_url, False, words, (), seconds)
+        if seconds - told >= _TELL_SECONDS:
+            told = seconds
+            tell("waiting for %s/health: %s, %d s of %d" % (plan.server_url, words, seconds, limit_seconds))
+        sleep(_POLL_SECONDS * 5)
+
+
 def _is_working(launch: Launch, plan: Plan, found: Readback) -> bool:
-    """Does the tree hold a trainer, or a worker where the kind has none?"""
+    """Does the tree hold a trainer, or a worker where the kind has none? A stack that knows more says so itself."""
+    if "is_up" in found.facts:
+        return bool(found.facts["is_up"])
     if found.trainer_pids:
         return True
     processes = procs.read_processes()

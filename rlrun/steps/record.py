@@ -25,7 +25,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 UNKNOWN_SECONDS = float("nan")
 # What a record holds as text.
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
-          "train_log", "launch_command", "user", "host", "boot_id", "time", "mode")
+          "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "time", "mode")
 
 
 class Paths(NamedTuple):
@@ -116,11 +116,12 @@ def describe_command(plan: Plan) -> str:
     """One shell-safe line that launches this again by hand, detached as rlrun does it. A log that will hold secrets is made
     first, for its user alone; the run itself keeps the umask that it is started with."""
     drops = "".join(" -u " + name for name in plan.drop_env)
+    drops += ' PATH=%s:"$PATH"' % quote_words([plan.path_first]) if plan.path_first else ""
     private = '(umask 077; : >> "$log") && ' if judge_config.needs_private_log(plan) else ""
     log = "log=logs/launch_$(date -u +%Y%m%d-%H%M%S).log"
     # The braces: of a whole list in the background a shell would stay behind, and hold what it was started with.
     return 'cd %s && %s && %s{ setsid env%s %s < /dev/null >> "$log" 2>&1 & }' % (
-        quote_words([plan.root]), log, private, drops, quote_words(plan.argv))
+        quote_words([plan.root]), log, private, drops, quote_words(plan.argv_again or plan.argv))
 
 
 def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets: Tuple[str, ...],
@@ -137,17 +138,20 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
         "train_log": "" if plan.name_is_volatile else plan.train_log, "user": procs.user_name(os.geteuid()),
         "uid": os.geteuid(), "host": os.uname().nodename, "boot_id": procs.read_boot_id(), "time": paths.stamp,
         "time_seconds": time.time(), "rlrun": {"version": about.VERSION, "commit": about.read_commit() or None},
-        "nodes": plan.topology.nodes, "python": plan.python,
+        "nodes": plan.topology.nodes, "python": plan.python, "run_dir": plan.run_dir,
+        "before": list(plan.before), "more_configs": list(plan.more_configs), "is_submission": plan.is_submission,
         "parts": shorten_parts(print_.parts, secrets), "runner": None}
     record.update(extra)
     try:
         write_file(os.path.join(paths.record, "command.txt"), redact.redact(describe_command(plan), secrets) + "\n")
         write_file(os.path.join(paths.record, "configuration.txt"), redact.redact(plan.block, secrets) + "\n")
         write_file(os.path.join(paths.record, "git.txt"), redact.redact(describe_git(git), secrets))
-        with open(plan.config, "rb") as file:
-            text = file.read(1 << 20).decode("utf-8", "surrogateescape")
-        name = os.path.basename(plan.config)
-        write_file(os.path.join(paths.record, "config" + os.path.splitext(name)[1]), redact.redact_config(text, secrets), 0o600)
+        configs = (plan.config,) + tuple(os.path.join(plan.root, path) for path in plan.more_configs)
+        for number, path in enumerate(configs, 1):
+            with open(path, "rb") as file:
+                text = file.read(1 << 20).decode("utf-8", "surrogateescape")
+            name = "config%s%s" % ("" if number == 1 else "-%d" % number, os.path.splitext(path)[1])
+            write_file(os.path.join(paths.record, name), redact.redact_config(text, secrets), 0o600)
         write_json(paths.record, "record.json", record)
     except OSError as error:
         raise refuse_write(error, paths.record)
@@ -194,7 +198,10 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
                   time_seconds=UNKNOWN_SECONDS if time_seconds is None else time_seconds,
                   runner=_read_process(record.get("runner")), keeper=_read_process(record["keeper"]),
                   parts={name: str(text) for name, text in (_read_flat(record.get("parts")) or {}).items()},
-                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings")})
+                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings", "before")})
+    facts = record.get("facts")
+    record["jobs"] = [str(one) for one in _read_list(facts.get("jobs") if isinstance(facts, dict) else None)]
+    record["job_states"] = {}
     ended = record["exit"]
     if ended:
         ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
@@ -271,8 +278,12 @@ def make_row(record: Dict[str, Any], now_seconds: float) -> RunRow:
 
 
 def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
-    """(state, exit status): running, ended n, killed by s, lost, elsewhere, not started, unreadable."""
+    """(state, exit status): running, ended n, killed by s, lost, elsewhere, not started, unreadable; of a run that was handed
+    to Slurm its jobs' states, as far as `job_states` tells them."""
     ended = record.get("exit")
+    if record.get("jobs"):
+        told = record.get("job_states") or {}
+        return " ".join("job %s %s" % (one, str(told.get(one) or "unknown").lower()) for one in record["jobs"]), None
     if ended:
         if ended.get("signal"):
             return "killed by %s" % ended["signal"], ended.get("status")

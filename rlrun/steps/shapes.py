@@ -14,6 +14,7 @@ def shape_check(found: Survey, secrets: Tuple[str, ...]) -> Dict[str, Any]:
     plan = found.plan
     return {"schema": SCHEMA, "command": "check", "verdict": "NO" if found.verdict.blocking else "YES",
             "digest": found.fingerprint.digest, "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown,
+            "configs": [plan.config_shown] + list(plan.more_configs), "overrides": list(redact_words(plan.overrides, secrets)),
             "root": plan.root, "blocking": list(found.verdict.blocking), "warnings": list(found.verdict.warnings),
             "checks": [_shape_one(check) for check in found.verdict.checks],
             "plan": shape_plan(plan, found.sweep, secrets), "board": shape_board(found.board, found.is_visible),
@@ -35,6 +36,7 @@ def shape_plan(plan: Plan, sweep: Sweep, secrets: Tuple[str, ...]) -> Dict[str, 
             "vllm_log": plan.vllm_log or None, "trials": plan.trials or None,
             "launch_command": redact(plan.launch_command, secrets) or None, "argv": list(redact_words(plan.argv, secrets)),
             "nodes": plan.topology.nodes, "gpus": plan.gpu_count, "python": plan.python or None,
+            "run_dir": plan.run_dir or None, "server": plan.server_url or None, "submission": plan.is_submission,
             "ports": [port.number for port in plan.ports], "sources": list(plan.sources),
             "sweep": {"processes": [{"pid": one.process.pid, "user": one.user, "foreign": one.is_foreign,
                                      "elapsed_seconds": int(one.process.elapsed_seconds),
@@ -55,7 +57,9 @@ def shape_row(row: RunRow) -> Dict[str, Any]:
             "age_seconds": int(row.age_seconds) if math.isfinite(row.age_seconds) else None, "kind": row.kind,
             "config": row.config, "experiment": row.experiment or None, "user": row.user, "record": row.record,
             "digest": data["digest"] or None, "launch_log": data["launch_log"] or None, "train_log": data["train_log"] or None,
-            "runner": data["runner"] or data["keeper"], "host": data["host"] or None, "time": data["time"] or None}
+            "runner": data["runner"] or data["keeper"], "run_dir": data["run_dir"] or None,
+            "jobs": {job: data["job_states"].get(job) for job in data["jobs"]}, "host": data["host"] or None,
+            "time": data["time"] or None}
 
 
 def shape_facts(facts: List[Any]) -> Dict[str, Any]:

@@ -9,6 +9,8 @@ import subprocess
 
 TEMPLATE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lego")
 
+PRIME_TEMPLATE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "prime")
+
 # What a run of the template in its own place would leave behind; and no folder with a dot, a linter's cache.
 _LEFTOVERS = ("__pycache__", "logs", "trials", "harbor_trials", "checkpoints", "results")
 
@@ -45,6 +47,35 @@ def add_config(root, kind, name, text):
     """Writes scripts/<kind>/configs/<name>.env with these bytes or this text. Returns its path."""
     file_name = name if name.endswith(".env") else name + ".env"
     path = os.path.join(str(root), "scripts", kind, "configs", file_name)
+    with open(path, "wb") as out:
+        out.write(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return path
+
+
+def list_prime_files():
+    """The files of the prime-rl template, its .venv among them, as sorted paths relative to PRIME_TEMPLATE_DIR."""
+    found = []
+    for folder, folders, names in os.walk(PRIME_TEMPLATE_DIR):
+        folders[:] = [name for name in folders if name not in ("__pycache__", "outputs")
+                      and not name.endswith("_cache")]
+        found.extend(os.path.relpath(os.path.join(folder, name), PRIME_TEMPLATE_DIR) for name in names)
+    return sorted(found)
+
+
+def build_prime_checkout(path):
+    """Copies the prime-rl template to `path`, run bits included. Returns the absolute path."""
+    root = os.path.abspath(str(path))
+    for name in list_prime_files():
+        target = os.path.join(root, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copy(os.path.join(PRIME_TEMPLATE_DIR, name), target)
+    return root
+
+
+def add_prime_config(root, name, text):
+    """Writes configs/debug/<name> (.toml where it has no ending) with these bytes or this text. Returns its path."""
+    path = os.path.join(str(root), "configs", "debug", name if os.path.splitext(name)[1] else name + ".toml")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as out:
         out.write(text if isinstance(text, bytes) else text.encode("utf-8"))
     return path

@@ -92,6 +92,14 @@ def launch(box: Box, config: str, *words: str, env: Optional[Dict[str, str]] = N
     return dict(json.loads(done.out) if done.out else {}, code=done.code, stderr=done.err)
 
 
+def launch_words(box: Box, *words: str, options: Sequence[str] = (), env: Optional[Dict[str, str]] = None) -> Dict[str, Any]:
+    """The same for a stack that takes several configs, and overrides after `--`; what check said is under "checked"."""
+    place = words.index("--") if "--" in words else len(words)
+    found = check(box, *words, env=env)
+    done = rlrun(box, "run", *words[:place], "--json", "--confirm", found["digest"], *options, *words[place:], env=env)
+    return dict(json.loads(done.out) if done.out else {}, code=done.code, stderr=done.err, checked=found)
+
+
 def read_link(folder: str) -> Optional[Dict[str, Any]]:
     """link.json of a record once it says the last word: it is there already while the board is asked."""
     text = read(os.path.join(folder, "link.json"))

@@ -12,15 +12,19 @@
     $NOBODY COMMAND…    runs it as the user nobody; AS=($NOBODY) makes later actors his
 
 What runs in the scene must not have the words in its command line that rlrun looks for, so all paths are neutral.
+
+    prime = scene._replace(root=build_shared_prime(folder))     the same on a checkout of prime-rl
+    prime.check_all([["x"], ["y", "--", "--clean"]], before=…)  several checks of one scene, in its turn
 """
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
-from checkouts import build_checkout
+from checkouts import add_prime_config, build_checkout, build_prime_checkout
 
 ACTOR = Path(__file__).resolve().parent / "actor.py"
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
@@ -118,6 +122,22 @@ class Scene(NamedTuple):
         return Found(done.returncode, shape, done.stdout, done.stderr)
 
 
+    def check_all(self, lines: Sequence[Sequence[str]], **options: Any) -> List[Found]:
+        """`rlrun check … --json` for each of these words, one after the other in one scene. Words with a `=` in front of the
+        config are environment."""
+        commands = []
+        for words in lines:
+            count = next(number for number, word in enumerate(words) if "=" not in word)
+            place = words.index("--") if "--" in words else len(words)
+            quoted = [" ".join(map(shlex.quote, part)) for part in (words[:count], words[count:place], words[place:])]
+            commands.append('env %s "$PYTHON" "$PYZ" check %s --json %s; echo "exit $?"' % tuple(quoted))
+        found = self.run([], command="\n".join(commands), **options)
+        pairs = zip(*[iter(line for line in found.out.split("\n") if line.startswith(("{", "exit ")))] * 2)
+        seen = [Found(int(code[5:]), json.loads(shape), shape, found.err) for shape, code in pairs]
+        assert len(seen) == len(lines), found.out + found.err
+        return seen
+
+
 @pytest.fixture(scope="session")
 def shared_checkout(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A toy checkout for tests that change nothing in it."""
@@ -135,6 +155,38 @@ def scene(pyz: str, shared_checkout: str, clean_env: Dict[str, str], boxed: Call
     fakes.mkdir()
     clean_env.update(PATH="%s:%s" % (fakes, clean_env["PATH"]), SP_SIZE="1")  # so that any number of GPUs will do
     return Scene(folder, fakes, shared_checkout, pyz, clean_env, boxed)
+
+
+# Stands in for uv: `uv run --no-sync COMMAND …` as it is, in the checkout; what it was asked goes to $UV_SEEN.
+FAKE_UV = '''#!/usr/bin/env bash
+printf '%q ' "$@" >>"${UV_SEEN:-/dev/null}"
+[ "$1" = run ] || exit 97
+shift
+[ "$1" != --no-sync ] || shift
+exec ".venv/bin/$1" "${@:2}"
+'''
+# Configs for what the toy's own do not show.
+PRIME_CONFIGS = {
+    "rl": "[orchestrator]\n[[orchestrator.train.source]]\nenv.taskset.id = 'reverse-text'\n[trainer]\n[inference]\n",
+    "cleans": "clean = true\n[orchestrator]\n[[orchestrator.train.source]]\nenv.taskset.id = 'reverse-text'\n[trainer]\n"
+              "[inference]\n[run]\nname = 'mine'\n",
+    "resumes": "[resume]\n[orchestrator]\n[[orchestrator.train.source]]\nenv.taskset.id = 'reverse-text'\n[trainer]\n"
+               "[inference]\n[run]\nname = 'mine'\n[ckpt]\n",
+    "plain": "max_steps = 3\n",
+    "big": "[orchestrator]\nbatch_size = 64\n",
+    "my-sft": "max_steps = 4\n[model]\nname = 'toy/Tiny'\n",
+    "both": "[orchestrator]\n[vllm]\n",
+    "broken-rl": "max_steps = 5\n\n[trainer\n",
+    "external": "[orchestrator]\n[[orchestrator.train.source]]\nenv.taskset.id = 'reverse-text'\n[trainer]\n",
+}
+
+
+def build_shared_prime(folder: Path) -> str:
+    """A toy checkout of prime-rl with more configs, for tests that change nothing in it."""
+    root = build_prime_checkout(folder)
+    for name, text in PRIME_CONFIGS.items():
+        add_prime_config(root, name, text)
+    return str(root)
 
 
 def hash_tree(root: str) -> Dict[str, Tuple[str, Any]]:

@@ -102,7 +102,7 @@ def test_P7_short_name_counts_only_without_a_command_line(comm, found):
         (["PRL::Trainer"], "trainer"),
         (["PRIME-RL::Orchestrator"], "trainer"),
         (["PRL::Launcher"], "runner"),
-        (["PRL::Inference"], "worker"),
+        (["PRL::Inference"], "runner"),
         (["PRL::EnvServer"], "worker"),
         (["Verifiers::EnvWorker0"], "worker"),
         (["PRL::Trainer[rank0]"], "trainer"),

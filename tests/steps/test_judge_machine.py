@@ -198,7 +198,7 @@ def test_N3_time_wait_is_a_note():
 
 
 def test_unknown_ports_are_skipped():
-    assert names(judge_machine.judge_ports(make_plan(experiment=""), make_machine())) == [("port:free", "skipped")]
+    assert names(judge_machine.judge_ports(make_plan(block=""), make_machine())) == [("port:free", "skipped")]
 
 
 def test_ports_without_a_table_are_unknown(monkeypatch):

@@ -1,0 +1,145 @@
+"""prime-rl after the start: what its launcher says, what lies in the run's directory, which processes are there."""
+import json
+import os
+import re
+import shlex
+from typing import Any, Dict, List, Sequence, Tuple
+
+from ..host import procs, slurm
+from ..text.shell import quote_words, strip_colour
+from ..values import Process
+from . import prime_export, prime_rundir
+from .prime_live import STOP_SIGNAL, name_tree
+
+# 20:13:58   ERROR Trainer failed with exit code 1
+_ERROR = re.compile(r"^\S+\s+(?:ERROR|CRITICAL)\s+(.+)$")
+# Dashboard · http://host:7788
+_DASHBOARD = re.compile(r"Dashboard\s+\S\s+(https?://\S+)")
+_DAEMON = "~/.cache/prime-rl/dashboard/daemon.json"
+# 12:00:01 SUCCESS Step 12 |   3.21s | Loss 0.0123; also 200ms, 3m 4s, 2h, 1d 4h (format_time in utils/logger.py, utils/utils.py)
+_STEP_LINE = re.compile(r"\bStep\s+\d+\s+\|\s*((?:\d+(?:\.\d+)?(?:ms|[dhms])[ ]?)+)\s*(?:\||$)", re.M)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# What must be there before a run counts as up.
+_PARTS = {"rl": ("orchestrator", "trainer"), "sft": ("trainer",), "inference": ("inference",), "evals": ("evals",)}
+_MAX_ERRORS = 12
+
+
+def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: Sequence[Process]) -> Dict[str, Any]:
+    """What launch log, run directory and processes tell; see the agreement."""
+    plain = strip_colour(text)
+    rows: List[Tuple[str, str]] = []
+    facts: Dict[str, Any] = {}
+    jobs = slurm.parse_submitted(plain)
+    attempt = prime_rundir.find_new_attempt(run_dir, tuple(before)) if run_dir and not jobs else ""
+    if run_dir and not jobs and kind in ("rl", "sft"):
+        logs = prime_rundir.list_logs(attempt) if attempt else {}
+        rows.append(("logs", attempt or "no log folder yet"))
+        rows += [(name + " log", path) for name, path in logs.items() if not name.startswith("env")]
+        facts.update(attempt=os.path.basename(attempt) or None, logs=logs)
+    labels: Dict[str, List[int]] = {}
+    for label, pid in name_tree(tree, procs.read_cwd):
+        labels.setdefault(label, []).append(pid)
+    if labels:
+        rows.append(("processes", "  ".join("%s=%s" % (label, ",".join(map(str, pids[:8])) + ("…" if len(pids) > 8 else ""))
+                                             for label, pids in labels.items())))
+    facts["pids"] = labels
+    if kind in _PARTS:
+        facts["is_up"] = all(part in labels for part in _PARTS[kind])
+    elif kind == prime_export.KIND:
+        facts["is_up"] = bool(tree)
+    url = _find_dashboard(plain, kind)
+    if url:
+        rows.append(("dashboard", url))
+        facts["dashboard"] = url
+    if jobs:
+        more, shown = _describe_jobs(jobs, run_dir)
+        rows += shown
+        facts.update(more)
+    errors = [match.group(1).strip() for match in map(_ERROR.match, plain.split("\n")) if match]
+    return {"experiment": "", "train_log": facts.get("logs", {}).get("trainer", ""), "vllm_log": facts.get("logs", {}).get(
+        "inference", ""), "trials": "", "verdict": "", "fatal": errors[:_MAX_ERRORS], "rows": rows, "facts": facts}
+
+
+def _find_dashboard(text: str, kind: str) -> str:
+    """The dashboard's address: the banner's, else that of the user's daemon, where one lives."""
+    match = _DASHBOARD.search(text)
+    if match or kind not in ("rl", "sft"):
+        return match.group(1) if match else ""
+    try:
+        with open(os.path.expanduser(_DAEMON), "rb") as file:
+            told = json.loads(file.read(1 << 16).decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return ""
+    url, pid = (told.get("url"), told.get("pid")) if isinstance(told, dict) else (None, None)
+    if isinstance(pid, int) and procs.read_identity(pid) is None:
+        return ""
+    return url if isinstance(url, str) else ""
+
+
+def _describe_jobs(ids: Tuple[str, ...], run_dir: str) -> Tuple[Dict[str, Any], List[Tuple[str, str]]]:
+    found, reason = slurm.read_jobs(ids, dict(os.environ))
+    rows: List[Tuple[str, str]] = []
+    states: Dict[str, Any] = {}
+    for one in ids:
+        job = found.get(one)
+        states[one] = job.state if job else None
+        words = "%s %s" % (one, job.state if job else "state unknown%s" % (": " + reason if reason else ""))
+        reason_words = " (%s)" % job.reason if job and job.reason not in ("", "None") else ""
+        rows.append(("job", words + reason_words))
+        rows.append(("job log", find_job_log(run_dir, one)
+                     or "%s: not there before the job starts" % guess_job_log(run_dir, one)))
+    return {"jobs": list(ids), "job_states": states}, rows
+
+
+def find_job_log(run_dir: str, job: str) -> str:
+    """The log of a job where it is there, in either layout."""
+    for folder in (os.path.join(run_dir, "launcher", "logs"), run_dir):
+        path = os.path.join(folder, "job_%s.log" % job)
+        if run_dir and os.path.isfile(path):
+            return path
+    return ""
+
+
+def guess_job_log(run_dir: str, job: str) -> str:
+    """Where a job will log, by the batch script that lies in the run's directory."""
+    for folder in (os.path.join(run_dir, "launcher"), run_dir):
+        for name in prime_rundir.list_names(folder):
+            if name.endswith(".sbatch"):
+                try:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        asked = slurm.read_directives(file.read(1 << 16).decode("utf-8", "replace"))
+                except OSError:
+                    continue
+                if asked.get("output"):
+                    return slurm.expand_output(asked["output"], job, asked.get("job-name", ""))
+    return os.path.join(run_dir, "job_%s.log" % job)
+
+
+def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:
+    """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started."""
+    jobs = facts.get("jobs")
+    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -%s -- -%d" % (STOP_SIGNAL, pgid)
+
+
+def describe_server(url: str, models: Sequence[str]) -> List[str]:
+    """The lines that try a server: the seed's smoke checks, with the real host, port and model."""
+    body = json.dumps({"model": models[0] if models else "MODEL", "max_tokens": 50,
+                       "messages": [{"role": "user", "content": "Hi"}]}, sort_keys=True)
+    return ["curl %s/health" % url, "curl %s/v1/models" % url,
+            "curl %s/v1/chat/completions -H 'Content-Type: application/json' -d %s" % (url, shlex.quote(body))]
+
+
+def explain_end(text: str) -> str:
+    """A word on an end that the log does not explain."""
+    if "FileExistsError" in text:
+        return "The run directory was used meanwhile: rlrun explain run:exists"
+    return ""
+
+
+def read_step_seconds(text: str) -> List[float]:
+    """The seconds of each step that a trainer's or orchestrator's log tells of, in order, as exactly as it tells them: 1d 4h
+    holds no minutes."""
+    seconds = [sum(float(number) * _UNITS[unit] for number, unit in _TIME.findall(match.group(1)))
+               for match in _STEP_LINE.finditer(strip_colour(text))]
+    return [value for value in seconds if 0 < value < 1e7]

@@ -1,0 +1,182 @@
+"""prime-rl: what it is sure to refuse, ahead of time, and what leads to an evening lost."""
+import os
+import re
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from ..host import disks, gpus, procs, slurm, web
+from ..host.tables import dig
+from ..text.shell import escape_controls
+from ..values import Check, Machine, Plan
+from . import prime_export
+from .prime_live import find_of_run
+from .prime_plan import Resume, is_local_url
+from .prime_rundir import RunDir, list_names, read_run_dir
+
+# GPU-8f1c… or MIG-…
+_UUID = re.compile(r"^(GPU|MIG)-", re.I)
+_ASK_SECONDS = 5
+
+
+class Own(NamedTuple):
+    """What only this stack's judgement needs of a plan."""
+
+    data: Dict[str, Any]  # the resolved config; empty where it is unknown
+    run: Optional[RunDir]
+    resume: Resume
+    cleans: bool
+    client_url: str
+    runner_words: str
+
+
+def judge_live(plan: Plan, machine: Machine) -> List[Check]:
+    """Run directory, server, Slurm, as they are at this moment."""
+    own = plan.own
+    if plan.kind == prime_export.KIND:
+        return prime_export.judge_live(plan)
+    checks: List[Check] = []
+    if own.run:
+        checks += _judge_run_dir(plan, own, machine)
+    if plan.is_submission:
+        checks += _judge_slurm(plan)
+    else:
+        checks += _judge_gpu_names(plan, machine)
+    asks_another = plan.kind == "evals" or (plan.kind == "rl" and bool(own.data) and not own.data.get("inference"))
+    if not plan.is_submission and own.client_url and asks_another:
+        checks += _judge_server(plan, own.client_url)
+    return checks
+
+
+def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
+    run = read_run_dir(own.run.path, os.path.dirname(own.run.checkpoints)) if own.run else None
+    if run is None:
+        return []
+    checks = _judge_writable(run.path)
+    is_reused = own.resume.is_asked or own.cleans
+    pids = find_of_run(machine.processes, run.path, procs.read_fd, procs.read_cwd) if is_reused or run.artifacts else ()
+    if pids and is_reused:
+        checks.append(Check("live", "job:running", "blocks", "a run lives in %s (pids %s), and this launch would %s" % (
+            run.path, " ".join(map(str, pids[:8])), "delete it under it" if own.cleans else "write and delete beside it"),
+            "Let it finish, or stop it, then look again."))
+    jobs, _ = slurm.read_jobs(run.jobs[-8:], dict(os.environ)) if is_reused and run.jobs else ({}, "")
+    for job in jobs.values():
+        if not slurm.is_over(job.state):
+            checks.append(Check("live", "job:running", "blocks", "Slurm job %s of this run is %s" % (job.id, job.state),
+                                "Let it finish, or scancel %s, then look again." % job.id))
+    if is_reused:
+        if own.resume.is_asked and own.resume.step is None:
+            checks.append(Check("live", "resume:none", "advisory", "--resume, and there is no checkpoint in %s: it would begin "
+                                "at step 0 in an earlier run's directory" % run.checkpoints, "Is this the right --run.name?"))
+        elif own.resume.is_asked and own.resume.source and not os.path.isdir(own.resume.source):
+            checks.append(Check("live", "run:exists", "blocks", "the checkpoint to resume from is not there: %s"
+                                % own.resume.source, "There are: %s" % (", ".join(map(str, run.steps)) or "none")))
+        return checks
+    used = run.artifacts if run.artifacts else ()
+    if used:
+        checks.append(Check("live", "run:exists", "blocks", "%s is used by an earlier run (%s%s), and prime-rl refuses it" % (
+            run.path, ", ".join(escape_controls(name) for name in used[:4]), " …" if len(used) > 4 else ""), _ways_out(run)))
+    elif os.path.dirname(run.checkpoints) != run.path and list_names(run.checkpoints):
+        checks.append(Check("live", "run:exists", "blocks", "%s holds an earlier run's checkpoints, and prime-rl refuses it"
+                            % run.checkpoints, _ways_out(run)))
+    return checks
+
+
+def _ways_out(run: RunDir) -> str:
+    newest = " (from step %d)" % run.steps[-1] if run.steps else " (there is no checkpoint yet)"
+    return "Continue it: -- --resume%s. Or begin anew under another name: -- --run.name NAME. Or delete it: -- --clean (what " \
+        "goes is listed, and its name must be typed)." % newest
+
+
+def _judge_writable(path: str) -> List[Check]:
+    probe = disks.probe_write(path)
+    if probe.is_writable:
+        return []
+    owner = disks.read_owner(probe.probed)
+    return [Check("live", "run:unwritable", "blocks", "the run can't be written to %s: %s%s" % (
+        path, probe.reason, " (%s belongs to %s, mode %o)" % ((probe.probed,) + owner) if owner else ""),
+        "Free it, or take another --output-dir.")]
+
+
+def _judge_slurm(plan: Plan) -> List[Check]:
+    if not slurm.find_sbatch(dict(os.environ, PATH=_path_of(plan))):
+        return [Check("live", "slurm:absent", "blocks", "this run is handed to Slurm, and there is no sbatch on PATH",
+                      "Start it on a login node of the cluster; or run it here: leave --slurm and [slurm] away.")]
+    return [Check("live", "slurm:sbatch", "pass", "%s, at the launch" % (plan.launch_command or "sbatch"))]
+
+
+def _path_of(plan: Plan) -> str:
+    path = os.environ.get("PATH", os.defpath)
+    return plan.path_first + os.pathsep + path if plan.path_first else path
+
+
+def _judge_gpu_names(plan: Plan, machine: Machine) -> List[Check]:
+    word = plan.environment.get("CUDA_VISIBLE_DEVICES")
+    names = [one.strip() for one in word.split(",") if one.strip()] if word is not None else []
+    checks = []
+    if plan.kind in ("rl", "sft") and any(_UUID.match(name) for name in names):
+        checks.append(Check("live", "gpu:uuid", "advisory", "CUDA_VISIBLE_DEVICES=%s names GPUs by UUID; prime-rl reads numbers "
+                            "and would end there" % word, "Name them by index: CUDA_VISIBLE_DEVICES=%s"
+                            % (",".join(_find_indices(names, machine)) or "0,1")))
+    counts = plan.kind == "rl" or (plan.kind == "sft" and bool(plan.own.data.get("inference")))  # plain sft leaves it to torchrun
+    if counts and word is not None and plan.gpu_count is not None and len(names) < plan.gpu_count:
+        checks.append(Check("live", "gpu:few", "blocks", "the plan takes %d GPUs, CUDA_VISIBLE_DEVICES=%s shows %d; prime-rl "
+                            "refuses that" % (plan.gpu_count, word, len(names)), "Show it more, or lower "
+                            "deployment.num_train_gpus and num_infer_gpus."))
+    elif counts and word is None and plan.gpu_count and machine.gpus.state == "ok" and \
+            len(machine.gpus.gpus) < plan.gpu_count:
+        checks.append(Check("live", "gpu:few", "blocks", "the plan takes %d GPUs, this machine has %d; prime-rl refuses that"
+                            % (plan.gpu_count, len(machine.gpus.gpus)), "Lower deployment.num_train_gpus and num_infer_gpus."))
+    return checks
+
+
+def _find_indices(names: List[str], machine: Machine) -> List[str]:
+    visible = gpus.select_visible(machine.gpus.gpus, ",".join(names))
+    return [str(gpu.index) for gpu in visible or [] if gpu.index >= 0]
+
+
+def _judge_server(plan: Plan, url: str) -> List[Check]:
+    """Is the server there that this run asks and does not start? evals ends without it; rl would wait half an hour."""
+    answer, models = web.read_models(url, timeout_seconds=_ASK_SECONDS)
+    blocks = plan.kind == "evals"
+    if answer.how != "answered":
+        return [Check("live", "server:down", "blocks" if blocks else "advisory", "no server at %s: %s%s" % (
+            url, answer.how, " (%s)" % answer.reason if answer.reason else ""),
+            "Start it (rlrun run %s), or correct base_url." % ("an inference config" if is_local_url(url) else "there"))]
+    model = str(plan.own.data.get("model") or "") if plan.kind == "evals" else ""
+    if models and model and model not in models:
+        return [Check("live", "server:model", "advisory", "%s serves %s, and not %s" % (url, ", ".join(models[:4]), model),
+                      "Correct `model`, or serve it.")]
+    return [Check("live", "server:up", "pass", "%s answers%s" % (url, ": " + ", ".join(models[:4]) if models else ""))]
+
+
+def judge_config(plan: Plan) -> List[Check]:
+    """What is noticed of the config itself, all advisory."""
+    if plan.kind == prime_export.KIND:
+        return prime_export.judge_config(plan)
+    own = plan.own
+    checks: List[Check] = [Check("live", "runner:words", "pass", own.runner_words)]
+    if plan.kind in ("rl", "sft") and own.data:
+        trainer = own.data.get("trainer") if plan.kind == "rl" else own.data
+        if isinstance(trainer, dict) and not trainer.get("ckpt"):
+            checks.append(Check("live", "ckpt:none", "advisory", "no [ckpt]: no checkpoint is saved, not even at the end",
+                                "Add [ckpt], with an interval, unless this is a trial."))
+        checks += _judge_wandb(own.data, trainer)
+    if plan.kind == "rl" and own.data and not own.data.get("inference"):
+        checks.append(Check("live", "server:external", "advisory", "no [inference]: it asks a server that it does not start, "
+                            "at %s" % (own.client_url or "an unknown address"), "See server:down."))
+    return checks
+
+
+def _judge_wandb(data: Dict[str, Any], trainer: Any) -> List[Check]:
+    wandb = dig(data, "monitors", "wandb") or dig(trainer, "monitors", "wandb")
+    if not wandb or dig(wandb, "offline") or os.environ.get("WANDB_MODE") in ("offline", "disabled", "dryrun") or \
+            os.environ.get("WANDB_API_KEY"):
+        return []
+    netrc = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    try:
+        with open(netrc, "rb") as file:
+            if b"wandb" in file.read(1 << 16):
+                return []
+    except OSError:
+        pass
+    return [Check("live", "wandb:key", "advisory", "W&B is on, and there is no WANDB_API_KEY and no login in %s" % netrc,
+                  "wandb login, or set the key; --no-monitors.wandb runs without.")]

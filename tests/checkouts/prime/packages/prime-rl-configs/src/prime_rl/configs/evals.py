@@ -1,0 +1,1 @@
+from prime_rl.configs.kinds import EvalsConfig  # noqa: F401

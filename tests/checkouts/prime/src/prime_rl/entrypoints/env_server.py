@@ -1,0 +1,1 @@
+from prime_rl.parts import env_server as main  # noqa: F401

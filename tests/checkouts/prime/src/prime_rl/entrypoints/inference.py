@@ -1,0 +1,1 @@
+from prime_rl.parts import inference as main  # noqa: F401

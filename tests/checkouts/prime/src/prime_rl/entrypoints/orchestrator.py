@@ -1,0 +1,1 @@
+from prime_rl.parts import orchestrator as main  # noqa: F401

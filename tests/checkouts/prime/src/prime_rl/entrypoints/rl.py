@@ -1,0 +1,1 @@
+from prime_rl.launcher import rl as main  # noqa: F401

@@ -1,0 +1,1 @@
+from prime_rl.launcher import sft as main  # noqa: F401

@@ -1,0 +1,3 @@
+from prime_rl.parts import trainer
+
+trainer("rl")

@@ -1,0 +1,3 @@
+from converting import FP8, convert_folder
+
+convert_folder("-FP8", FP8)

@@ -1,0 +1,3 @@
+from converting import convert_checkpoint
+
+convert_checkpoint("")
