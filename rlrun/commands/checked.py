@@ -24,7 +24,7 @@ def _render_verdict(found: survey.Survey, terminal: term.Terminal) -> str:
 def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ...], command: str = "check") -> List[str]:
     """The report as lines, up to the board."""
     plan = found.plan
-    digest = "" if found.preflight.died else found.fingerprint.digest
+    digest = "" if found.preflight.died or found.preflight.skipped else found.fingerprint.digest
     lines = [report.render_title(command, plan, digest), "", _render_verdict(found, terminal), ""]
     lines += report.render_checks(terminal, found.verdict.checks)
     if found.preflight.is_thin:

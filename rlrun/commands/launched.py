@@ -37,27 +37,29 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
     keeper.heed_signals()
     plan = found.plan
     server = None
+    is_interrupted = False
     try:
         if mode == "foreground":
             _stream(started, plan, came, secrets, terminal)
             back, settled = readback.read_back(started, plan), True
         else:
+            limit = server_seconds if plan.is_submission else readback.WAIT_SECONDS
             term.print_note(terminal, "launched (pid %d); reading back what it says, %d s at most; Ctrl-C leaves it running …"
-                            % (started.runner.pid, readback.WAIT_SECONDS))
-            back, settled = readback.wait(started, plan, sleep=functools.partial(_sleep_unless, came))
+                            % (started.runner.pid, limit))
+            back, settled = readback.wait(started, plan, limit, functools.partial(_sleep_unless, came))
             if plan.server_url and settled:
                 server = readback.wait_for_server(started, plan, server_seconds, functools.partial(term.print_note, terminal),
                                                   functools.partial(_sleep_unless, came))
                 back = readback.read_back(started, plan)
     except KeyboardInterrupt:
-        back, settled = readback.read_back(started, plan), True
+        back, settled, is_interrupted = readback.read_back(started, plan), True, True
     back = _hide_secrets(back, secrets)
     link = _read_link(started, board)
     written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
                    vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
                    trainer=list(back.trainer_pids), link=link, facts=back.facts)
     launch.save(started.record, written)
-    code = _pick_code(mode, plan, back, settled, server)
+    code = OK if is_interrupted and not back.exit else _pick_code(mode, plan, back, settled, server)
     if terminal.is_json:
         text = json.dumps(_shape(found, started, back, link, code, written, server, secrets), sort_keys=True)
     else:
@@ -83,7 +85,7 @@ def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Opt
         return OK if is_done else RUN_ENDED
     if not settled or back.exit:
         return RUN_ENDED
-    return OK if server is None or server.is_up else NOT_REACHED
+    return NOT_REACHED if plan.is_submission or (server is not None and not server.is_up) else OK
 
 
 def _read_link(started: Launch, board: str) -> Any:
@@ -135,13 +137,15 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     if server:
         pairs.append(("health", "%s/health: %s after %d s" % (server.url, server.words, server.seconds)))
         pairs += [("models", ", ".join(server.models) or "none told")] if server.is_up else []
-    pairs += [("stage", describe_exit(back.exit) if back.exit else plan.stage),
+    is_handed_in = plan.is_submission and bool(back.facts.get("jobs"))
+    stage = describe_exit(back.exit) if back.exit and not is_handed_in else plan.stage
+    pairs += [("stage", stage),
               ("record", os.path.relpath(started.record, plan.root))]
     if not back.exit:
         pairs.append(("watch", "tail -F %s" % started.launch_log))
-    if not back.exit or plan.is_submission and back.facts.get("jobs"):
+    if not back.exit or is_handed_in:
         pairs.append(("stop", stop_line(started, plan, back.facts)))
-    head = "Submitted" if plan.is_submission and back.facts.get("jobs") else "Launched (%s)" % mode
+    head = "Submitted" if is_handed_in else "Launched (%s)" % mode
     return [head] + report.render_pairs(pairs)
 
 
@@ -162,6 +166,8 @@ def _describe_board(found: survey.Survey, link: Any) -> str:
 
 def _render_after(found: survey.Survey, written: Dict[str, Any], server: Optional[Server]) -> List[str]:
     lines: List[str] = []
+    if found.plan.is_submission and not written["facts"].get("jobs"):
+        lines += ["", "It has not handed the job in yet, and is still at it: see its log."]
     if server and not server.is_up:
         lines += ["", "It has not answered within %d s, and is still alive; look at its log. Ask again:" % server.seconds]
     if server:

@@ -80,7 +80,8 @@ def _choose(checkout: Checkout, candidates: Tuple[Config, ...], kind: str, termi
 
 def list_candidates(candidates: Tuple[Config, ...]) -> List[str]:
     """Numbered lines."""
-    return ["  %2d. %-6s %s" % (number, config.kind, escape_controls(config.shown))
+    width = max([6] + [len(config.kind) for config in candidates])
+    return ["  %2d. %s %s" % (number, (config.kind or "?").ljust(width), escape_controls(config.shown))
             for number, config in enumerate(candidates, 1)]
 
 

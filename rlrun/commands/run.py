@@ -282,8 +282,8 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
         _look_again(found, choices, answers, environ, secrets, terminal)
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
-            "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None, "link": None,
-            "verdict_warnings": list(found.verdict.warnings)})
+            "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
+            "link": None, "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while

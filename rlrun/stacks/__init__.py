@@ -40,7 +40,8 @@ nothing here prints or asks, and no process is started but through host/.
   * STOP_SIGNAL                             the name of the signal at which a run's group ends in good order
     describe_stop(pgid, facts)              the command that stops a run, for its process group and what read_back told
     describe_server(url, models)            lines by which people try a server that is up
-    describe_node_command(plan, head, log)  the line for each other node, copy-ready for sh
+    describe_node_command(plan, head, launch_log)
+                                            the line for each other node, copy-ready for sh
     name_environment(root)                  (virtual environment, modules) that a run of this checkout uses by default
     find_export                             only where the stack can convert checkpoints: see commands/export.py
     read_step_seconds(text)                 [seconds] that each step took, out of a log's text

@@ -5,7 +5,6 @@ what lies on the disk tells. prime_config.py reads configs before the runner has
 prime_rundir.py a run's directory, prime_runner.py how commands start, prime_judge.py judges, prime_back.py reads back,
 prime_live.py tells processes, prime_export.py converts checkpoints.
 """
-import json
 import os
 import re
 import shlex
@@ -57,12 +56,17 @@ _PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRAR
 
 def list_configs(root: str) -> List[Config]:
     """The configs under examples/ and configs/ whose kind can be told."""
+    return [config for config in _list_all(root) if config.kind]
+
+
+def _list_all(root: str) -> List[Config]:
     return prime_config.list_configs(root, prime_config.find_python(root, dict(os.environ)))
 
 
 def match_config(root: str, word: str) -> List[Config]:
-    """The configs that a bare name means: `reverse-text/rl` matches the end of the path, with or without its suffix."""
-    return [config for config in list_configs(root)
+    """The configs that a bare name means: `reverse-text/rl` matches the end of the path, with or without its suffix. Also
+    one that does not tell its kind."""
+    return [config for config in _list_all(root)
             if ("/" + config.shown).endswith("/" + word) or ("/" + os.path.splitext(config.shown)[0]).endswith("/" + word)]
 
 
@@ -73,6 +77,9 @@ def infer_kind(root: str, path: str) -> str:
         return ""
     table = tables.read_tables([path], prime_config.find_python(root, dict(os.environ)))[path]
     kinds = prime_config.tell_kinds(table.data or {}, path)
+    if table.error and not kinds:
+        raise OperatorError("%s can't be read: %s" % (path, table.error), "Mend it first." if not table.is_unparsed else
+                            "Say its kind: --kind %s" % "|".join(KINDS), USAGE, "config")
     if len(kinds) > 1:
         raise OperatorError("%s speaks of several kinds: %s" % (path, ", ".join(kinds)), "Say which: --kind %s" % "|".join(kinds),
                             USAGE, "kind")
@@ -191,12 +198,7 @@ def _explain(text: str, outcome: Outcome) -> Tuple[str, str]:
 
 
 def _read_json(path: str) -> Dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read(16 << 20).decode("utf-8", "replace"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return tables.read_tables([path])[path].data or {}
 
 
 def _read_resolved(scratch: str, written: str, raw: prime_config.Raw) -> Dict[str, Any]:

@@ -44,6 +44,7 @@ def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: S
         rows.append(("processes", "  ".join("%s=%s" % (label, ",".join(map(str, pids[:8])) + ("…" if len(pids) > 8 else ""))
                                              for label, pids in labels.items())))
     facts["pids"] = labels
+    facts["groups"] = _find_groups(tree, labels)
     if kind in _PARTS:
         facts["is_up"] = all(part in labels for part in _PARTS[kind])
     elif kind == prime_export.KIND:
@@ -59,6 +60,14 @@ def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: S
     errors = [match.group(1).strip() for match in map(_ERROR.match, plain.split("\n")) if match]
     return {"experiment": "", "train_log": facts.get("logs", {}).get("trainer", ""), "vllm_log": facts.get("logs", {}).get(
         "inference", ""), "trials": "", "verdict": "", "fatal": errors[:_MAX_ERRORS], "rows": rows, "facts": facts}
+
+
+def _find_groups(tree: Sequence[Process], labels: Dict[str, List[int]]) -> List[int]:
+    """The groups that launcher, server or evals lead below the runner: a `uv` that gives its child a group of its own, and
+    ends without a word to it, would leave it behind (S5)."""
+    leaders = {pid for label in ("launcher", "inference", "evals") for pid in labels.get(label, [])}
+    above = {process.pid for process in tree}
+    return [one.pid for one in tree if one.pid in leaders and one.pgid == one.pid and one.ppid in above]
 
 
 def _find_dashboard(text: str, kind: str) -> str:
@@ -117,9 +126,11 @@ def guess_job_log(run_dir: str, job: str) -> str:
 
 
 def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:
-    """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started."""
+    """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started; and so does the
+    launcher's, where it leads one of its own."""
     jobs = facts.get("jobs")
-    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -%s -- -%d" % (STOP_SIGNAL, pgid)
+    groups = " ".join("-%d" % one for one in [pgid] + list(facts.get("groups") or ()))
+    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -%s -- %s" % (STOP_SIGNAL, groups)
 
 
 def describe_server(url: str, models: Sequence[str]) -> List[str]:

@@ -4,6 +4,7 @@ Only what must be known ahead of the dry run is read here; every value that a re
 are read by real parsers (host/tables.py). Source: pydantic-config's command line, prime-rl's docs (August 2026).
 """
 import glob
+import json
 import os
 import re
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
@@ -61,11 +62,21 @@ def read_raw(request: Request, python: str) -> Raw:
     for name, value in options.items():
         is_bare_table = value is True and isinstance(tables.dig(data, *name.split(".")), dict)  # --ckpt takes nothing from [ckpt]
         if not isinstance(value, list) and not is_bare_table:
-            data = tables.merge([data, _nest(name, _LITERALS.get(value, value))])
+            data = tables.merge([data, _nest(name, _read_value(value))])
     bad = [(path, found[path]) for path in paths + sorted(nested.values()) if found[path].error]
     words = "; ".join("%s: %s" % (path, one.error) for path, one in bad)
     return Raw(data, options, tuple(paths + sorted(nested.values())), words,
                any(one.is_unparsed for _, one in bad))
+
+
+def _read_value(value: Any) -> Any:
+    """An override's value, as far as it matters here: a literal, or a table or list in JSON (`--run '{"dir": "x"}'`)."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return _LITERALS.get(value, value)
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):  # the runner says so in its own words
+        return value
 
 
 def _nest(name: str, value: Any) -> Dict[str, Any]:
@@ -108,19 +119,26 @@ def read_options(words: Sequence[str]) -> Tuple[Dict[str, Any], Tuple[str, ...]]
 
 def strip_options(words: Sequence[str], names: Sequence[str]) -> Tuple[str, ...]:
     """The words without these options (dotted, snake case), their values, their negations, and what is below them. An `@ file`
-    behind a value is no part of the option."""
+    that belongs to no option comes first: behind a bare one it would become its table."""
     kept: List[str] = []
+    files: List[str] = []
     is_dropped = False
-    for before, word in zip(("",) + tuple(words), words):
-        if word == "@" and not before.startswith("--"):
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if word == "@" and not (place and words[place - 1].startswith("--")):
+            files += words[place:place + 2]
             is_dropped = False
+            place += 2
+            continue
         if word.startswith("--"):
             name = word[2:].partition("=")[0].replace("-", "_")
             plain = re.sub(r"(^|\.)no_", r"\1", name, count=1)
             is_dropped = any(one in names or one.startswith(tuple(other + "." for other in names)) for one in (name, plain))
         if not is_dropped:
             kept.append(word)
-    return tuple(kept)
+        place += 1
+    return tuple(files + kept)
 
 
 def tell_kinds(data: Dict[str, Any], path: str) -> Tuple[str, ...]:
@@ -148,7 +166,7 @@ def tell_name(path: str) -> str:
 
 
 def list_configs(root: str, python: str) -> List[Config]:
-    """The configs under examples/ and configs/ whose kind can be told, sorted by path."""
+    """The files under examples/ and configs/ that may be configs, sorted by path; the kind is "" where it can't be told."""
     paths = []
     for folder in _FOLDERS:
         for where, names, files in os.walk(os.path.join(root, folder)):
@@ -159,9 +177,8 @@ def list_configs(root: str, python: str) -> List[Config]:
     for path in paths[:_MAX_CONFIGS]:
         table = found.get(path)
         kinds = tell_kinds((table.data if table else None) or {}, path)
-        if kinds:
-            kind = kinds[0] if len(kinds) == 1 else tell_name(path) or kinds[0]
-            configs.append(Config(path, os.path.relpath(path, root), kind))
+        kind = kinds[0] if len(kinds) == 1 else tell_name(path) or (kinds[0] if kinds else "")
+        configs.append(Config(path, os.path.relpath(path, root), kind))
     return configs
 
 

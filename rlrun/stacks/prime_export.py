@@ -4,7 +4,6 @@ Source: the seed's section on exporting, and the converters themselves (tools/co
 and what is not complete, take the model's config from beside the checkpoint, and write over whatever is in their target.
 Those that read a trainer's checkpoint take one GPU for each rank; the other two use one where there is one.
 """
-import json
 import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -172,12 +171,7 @@ def _find_checkpoints(root: str, run_dir: str, config: str) -> str:
 
 
 def _read_json(path: str) -> Dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read(16 << 20).decode("utf-8", "replace"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return tables.read_tables([path])[path].data or {}
 
 
 def plan_check(request: Request, environ: Dict[str, str]) -> DryRunOrder:

@@ -111,7 +111,7 @@ def find_config(checkout: Checkout, word: str, kind_option: str) -> "Tuple[Optio
 
 
 def _of_kind(configs: List[Config], kind: str) -> Tuple[Config, ...]:
-    return tuple(config for config in configs if not kind or config.kind == kind)
+    return tuple(config for config in configs if not kind or config.kind in (kind, ""))
 
 
 def _find_path(root: str, word: str) -> str:

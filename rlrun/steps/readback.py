@@ -38,12 +38,13 @@ def read_back(launch: Launch, plan: Plan) -> Readback:
 
 def complete(record: Dict[str, Any]) -> Dict[str, Any]:
     """A record with the name and the logs that the run told, where rlrun was ended before it could write them down."""
-    if record.get("experiment") or not record.get("launch_log") or record.get("stack") not in STACKS:
+    is_told = record.get("experiment") and (record["jobs"] or not record.get("is_submission"))
+    if is_told or not record.get("launch_log") or record.get("stack") not in STACKS:
         return record
     text = tail.read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
     told = load_stack(str(record["stack"])).read_back(text, record["kind"], record["run_dir"], tuple(record["before"]), ())
     root = str(record.get("root") or "/")
-    return dict(record, experiment=told["experiment"],
+    return dict(record, experiment=told["experiment"] or record["experiment"], jobs=told["facts"].get("jobs") or record["jobs"],
                 train_log=os.path.normpath(os.path.join(root, told["train_log"])) if told["train_log"] else "")
 
 
@@ -103,7 +104,7 @@ def wait_for_server(launch: Launch, plan: Plan, limit_seconds: float, tell: Call
     is given a word on the progress now and then. KeyboardInterrupt passes through."""
     from ..host import web
     started = time.monotonic()
-    told = 0.0
+    told = -_TELL_SECONDS  # at once, for it may take minutes
     while True:
         answer = web.ask(plan.server_url + "/health", 5)
         seconds = time.monotonic() - started

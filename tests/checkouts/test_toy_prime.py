@@ -15,7 +15,7 @@ import pytest
 
 from . import PRIME_TEMPLATE_DIR, add_prime_config, build_prime_checkout, list_prime_files, write_fake_program
 
-MAX_BYTES = 70000
+MAX_BYTES = 72000
 RL, SFT = "examples/basic/reverse-text/rl.toml", "examples/basic/reverse-text/sft.toml"
 RESOLVE = ("import json, sys; from prime_rl.utils.config import cli; from prime_rl.configs.%s import %s as C; "
            "print(json.dumps(cli(C).model_dump(mode='json')))")

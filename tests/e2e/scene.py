@@ -121,8 +121,7 @@ class Scene(NamedTuple):
         shape = json.loads(lines[-1]) if lines[-1].startswith("{") else {}
         return Found(done.returncode, shape, done.stdout, done.stderr)
 
-
-    def check_all(self, lines: Sequence[Sequence[str]], **options: Any) -> List[Found]:
+    def check_all(self, lines: Sequence[Sequence[str]], *, prefix: str = "", **options: Any) -> List[Found]:
         """`rlrun check … --json` for each of these words, one after the other in one scene. Words with a `=` in front of the
         config are environment."""
         commands = []
@@ -130,7 +129,7 @@ class Scene(NamedTuple):
             count = next(number for number, word in enumerate(words) if "=" not in word)
             place = words.index("--") if "--" in words else len(words)
             quoted = [" ".join(map(shlex.quote, part)) for part in (words[:count], words[count:place], words[place:])]
-            commands.append('env %s "$PYTHON" "$PYZ" check %s --json %s; echo "exit $?"' % tuple(quoted))
+            commands.append('%s env %s "$PYTHON" "$PYZ" check %s --json %s; echo "exit $?"' % tuple([prefix] + quoted))
         found = self.run([], command="\n".join(commands), **options)
         pairs = zip(*[iter(line for line in found.out.split("\n") if line.startswith(("{", "exit ")))] * 2)
         seen = [Found(int(code[5:]), json.loads(shape), shape, found.err) for shape, code in pairs]

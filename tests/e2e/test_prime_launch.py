@@ -18,6 +18,8 @@ MODE = "Launch mode? [B]ackground (default) / [F]oreground "
 NAME = "to go on: "
 # One of its environments is served by somebody else: until the scenario does, the run lives and makes no step.
 HELD = """
+[model]
+name = "toy/Tiny"
 [orchestrator]
 batch_size = 8
 [[orchestrator.train.source]]
@@ -79,9 +81,9 @@ def wait_for_end(box, number=0):
     return b.list_runs(box)[number]["state"]
 
 
-def stop(box, found, program="bash"):
+def stop(box, found):
     """Pastes the stop line, waits until nothing of the run is left, gives what runs says then."""
-    done = b.run([program, "-c", found["stop"]], box.env, "/")
+    done = b.shell(box, found["stop"], cwd="/")
     assert done.code == 0, done
     b.wait_for(lambda: not list_run(found["runner"]["pid"]), "the end of the whole run")
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the keeper's end")
@@ -138,7 +140,7 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
     assert code == 0, err
     (name,) = facts["made"]
     run_dir = os.path.join(root, "outputs", name)
-    assert name.startswith("reverse-text+alphabet-sort--qwen3-0.6b--")
+    assert name.startswith("reverse-text+held--tiny--")
     assert "\n  run          %s\n" % name in err and "\n  directory    %s\n" % run_dir in err  # shown before the launch
     row, record = facts["row"], facts["record"]
     assert (row["state"], row["experiment"], row["run_dir"], row["kind"]) == ("running", name, run_dir, "rl")
@@ -158,8 +160,7 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
         ("launcher", "Launcher"), ("inference", "Inference"), ("orchestrator", "Orchestrator"), ("env server", "EnvServer"),
         ("trainer", "Trainer"))}
     pids = {label: found[0] for label, found in record["facts"]["pids"].items()}
-    assert shown["processes"].split("  ") == ["%s=%d" % pair for pair in pids.items()] or \
-        set(shown["processes"].split("  ")) == {"%s=%d" % pair for pair in pids.items()}
+    assert sorted(shown["processes"].split("  ")) == sorted("%s=%d" % pair for pair in pids.items())
     assert set(pids.values()) <= set(facts["session"]) and pids["launcher"] == row["runner"]["pid"]
     assert shown["pids"] == "runner=%d" % row["runner"]["pid"]
     assert shown["dashboard"] == ("http://localhost:7788" if layout == "new" else "http://localhost:7799")
@@ -172,18 +173,17 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
 
 # --- uv above it; the stop line
 
-def play_uv(box, program):
+def play_uv(box):
     found = b.launch_words(box, "held", env=QUICK)
     pids = {label: pids for label, pids in found["facts"]["pids"].items()}
     return {"found": found, "titles": read_titles(pids), "runner": b.read("/proc/%d/cmdline" % found["runner"]["pid"]),
-            "group": len(b.list_group(found["runner"]["pgid"])), "row": stop(box, found, program),
+            "group": len(b.list_group(found["runner"]["pgid"])), "row": stop(box, found),
             "left": b.find_processes("RL::"), "workers": b.find_processes("Verifiers::"), "record": json.loads(
                 b.read(os.path.join(found["record"], "exit.json")))}
 
 
-@pytest.mark.parametrize("way,program", [("exec", "sh"), ("parent", "bash"), ("own group", "sh"), ("home", "bash"),
-                                         ("none", "sh")])
-def test_S5_E1_uv_is_no_part_of_the_run_and_the_stop_line_ends_all(play, root, fake_program, clean_env, way, program):
+@pytest.mark.parametrize("way", ["exec", "parent", "own group", "home", "none"])
+def test_S5_E1_uv_is_no_part_of_the_run_and_the_stop_line_ends_all(play, root, fake_program, clean_env, way):
     script = UV % ("/usr/bin/python3", way, way, way if way != "home" else "parent")
     if way == "home":
         write_fake_program(os.path.join(clean_env["HOME"], ".local/bin"), "uv", script)
@@ -193,7 +193,7 @@ def test_S5_E1_uv_is_no_part_of_the_run_and_the_stop_line_ends_all(play, root, f
     text = b.read(server)
     with open(server, "w") as out:  # prime-rl's env servers have been seen to shrug at a Ctrl-C
         out.write(text.replace("main()", "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); main()"))
-    facts = play(play_uv, root, program=program)
+    facts = play(play_uv, root)
     found = facts["found"]
     assert found["code"] == 0, found["stderr"]
     pid, pids = found["runner"]["pid"], found["facts"]["pids"]
@@ -283,7 +283,7 @@ def test_clean_deletes_only_what_was_named(play, root):
     digest = facts["digest"]
     assert (digest["code"], digest["launched"]) == (0, True), digest["stderr"]
     live = json.loads(facts["live"][1])
-    assert facts["live"][0] == 1 and live["blocking"] == ["job:running"]  # and it would be deleted under it
+    assert facts["live"][0] == 1 and "job:running" in live["blocking"]  # and it would be deleted under it
 
 
 def play_clean_digest(box):
@@ -341,27 +341,27 @@ def test_L17_a_used_directory_is_refused_and_resumed_in_a_new_attempt(play, root
     assert resumed["train_log"] == os.path.join(folder, "logs/attempt_2/trainer.log")
     assert {path.split("/logs/")[1].split("/")[0] for path in resumed["facts"]["logs"].values()} == {"attempt_2"}
     for one in facts["living"]:
-        assert one["blocking"] == ["job:running"] and one["launched"] is False
+        assert "job:running" in one["blocking"] and one["launched"] is False
     assert (facts["still"], facts["ended"]) == ("running", "ended 0") and "Step 4 | " in facts["log"]
     assert (facts["third"], facts["code"]) == ("attempt_3", 0)
 
 
 def play_races(box):
-    folder = os.path.join(box.root, "outputs/new")
     taken = socket.socket()
 
-    def use_directory():
-        os.makedirs(folder + "/rollouts")
-        return "y\n"
-
     def take_port():
-        os.rename(folder, folder + "-used")
         taken.bind(("127.0.0.1", 8100))
         taken.listen(1)
         return "y\n"
 
-    return {name: answer(box, [(QUESTION, change), (MODE, "\n")], "held", "--", "--run.name", "new")
-            for name, change in (("run:exists", use_directory), ("port:conflict", take_port))}
+    def use_directory():
+        os.makedirs(os.path.join(box.root, "outputs/new/rollouts"))
+        return "y\n"
+
+    facts = {"port:conflict": answer(box, [(QUESTION, take_port), (MODE, "\n")], "held", "--", "--run.name", "new")}
+    taken.close()
+    facts["run:exists"] = answer(box, [(QUESTION, use_directory), (MODE, "\n")], "held", "--", "--run.name", "new")
+    return facts
 
 
 def test_what_comes_between_the_yes_and_the_launch_ends_it(play, root):
@@ -369,4 +369,4 @@ def test_what_comes_between_the_yes_and_the_launch_ends_it(play, root):
     for name, told in facts.items():
         assert (told["code"], told["records"]) == (1, 0), told["text"]
         assert "the machine changed while you were asked; nothing was launched" in told["text"] and name in told["text"]
-    assert facts["port:conflict"]["made"] == ["new-used"]
+    assert facts["port:conflict"]["made"] == [] and facts["run:exists"]["made"] == ["new"]

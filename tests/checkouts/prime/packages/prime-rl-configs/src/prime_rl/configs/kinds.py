@@ -37,7 +37,7 @@ TRANSPORT = Union("zmq", zmq=table("host=localhost port=5555"), filesystem={})
 CLIENT = table("wait_for_ready_timeout=1800 base_url=http://localhost:8000/v1 skip_model_check=false admin_base_url:list *")
 SOURCE = table(
     "name:str", serve=table("address:str *"), env=table("id= *", taskset=table("id= *"), agent=table(
-        "max_turns:int *", harness={"id": "null", "*": 1}, runtime=table("type=subprocess *"))))
+        "max_turns:int *", harness=Opt(table("id:str *")), runtime=table("type=prime *"))))
 SAMPLING = table("temperature=1.0 max_completion_tokens:int extra_body={}")
 _EVAL = table("num_examples=-1 group_size=1 interval=100", sampling=table(
     "temperature:float max_completion_tokens:int extra_body={} *"))
@@ -50,7 +50,7 @@ NODES = dict(table("gpus_per_node=8 num_infer_nodes:int num_infer_replicas=1"), 
 RUN = table("clean=false max_steps:int", run=table("name:str dir:str"), resume=RESUME, deployment=Union(
     "single_node", single_node=table("gpus_per_node=8 num_train_gpus=1 num_infer_gpus=1"), multi_node=NODES), **LAUNCH)
 INFERENCE = table(
-    "backend_port=8100", server=table("host:str port=8000 *"), log=LOG, weight_broadcast=table("type=filesystem"),
+    "backend_port:int", server=table("host:str port=8000 *"), log=LOG, weight_broadcast=table("type=filesystem"),
     router=Opt(table("type=vllm-router policy=consistent_hash"), on=True), deployment=Union(
         "single_node", single_node=table("gpus_per_node=8"), multi_node=table("gpus_per_node=8 num_nodes=2")),
     vllm=table("model=Qwen/Qwen3-0.6B max_model_len:int tensor_parallel_size=1 data_parallel_size=1 "
@@ -103,6 +103,8 @@ def finish_paths(data):
     for holder in (data, data.get("inference") or {}):
         if holder.get("slurm"):
             holder["slurm"]["project_dir"] = os.path.realpath(holder["slurm"]["project_dir"])
+        if "backend_port" in holder:
+            holder["backend_port"] = holder["backend_port"] or holder["server"]["port"] + 100
 
 
 def check_sources(sources):
@@ -130,16 +132,22 @@ def finish_run(data, model, client, *names):
         place["num_infer_nodes"] = dig(inference, "deployment.num_nodes", int(bool(inference)))
     run["name"] = run["name"] or "--".join(names + (model["name"].split("/")[-1], os.urandom(4).hex())).lower()
     run["dir"] = run["dir"] or run["name"]
+    wandb = data["monitors"]["wandb"] or {}
+    wandb["name"] = wandb.get("name") or run["name"]
     finish_paths(data)
     given, world = data["weight_broadcast"] or {}, 1
     kind = given.get("type") or ("filesystem" if model["lora"] or not inference else "nccl")
     if kind == "nccl" and model["lora"]:
         raise Invalid("", "LoRA training is not yet supported with in-memory weight broadcast.")
     if inference:
-        vllm, world = inference["vllm"], place.get("num_infer_gpus") or place["gpus_per_node"]
-        if world % vllm["tensor_parallel_size"]:
+        vllm, gpus = inference["vllm"], place.get("num_infer_gpus") or place["gpus_per_node"]
+        world = vllm["data_parallel_size"] * vllm["tensor_parallel_size"] if "trainer" in data else gpus
+        if gpus % vllm["tensor_parallel_size"]:
             raise Invalid("", "Number of inference GPUs must be divisible by the tensor parallel size")
-        vllm["data_parallel_size"] = world // vllm["tensor_parallel_size"]
+        vllm["data_parallel_size"] = gpus // vllm["tensor_parallel_size"]
+        if place["type"] == "multi_node":
+            vllm["data_parallel_size_local"] = vllm["data_parallel_size"]
+            world = gpus * place["num_infer_nodes"] * place["num_infer_replicas"]
         inference["weight_broadcast"]["type"] = kind
         if place["type"] == "single_node" and inference["router"] and not client["admin_base_url"]:
             client["admin_base_url"] = ["http://%s:%d/v1" % (
@@ -151,7 +159,12 @@ def finish_run(data, model, client, *names):
 class InferenceConfig(BaseConfig):
     FIELDS = INFERENCE
     prepare = staticmethod(lambda data: None)
-    finish = staticmethod(finish_paths)
+
+    @staticmethod
+    def finish(data):
+        finish_paths(data)
+        if data["deployment"]["type"] == "multi_node" and not data["slurm"]:
+            raise Invalid("", "Must use SLURM for multi-node / disaggregated deployment.")
 
 
 class EvalsConfig(BaseConfig):
@@ -236,7 +249,7 @@ class RLConfig(BaseConfig):
         for part in (trainer, orchestrator):
             part.update(output_dir=join(data["output_dir"], data["run"]["dir"]), weight_broadcast=dict(broadcast))
             part["tokenizer"]["name"] = part["tokenizer"]["name"] or part["model"]["name"]
-        for part in (data, trainer, orchestrator):
+        for part in (trainer, orchestrator):
             if part["monitors"]["wandb"]:
                 part["monitors"]["wandb"]["name"] = part["monitors"]["wandb"]["name"] or data["run"]["name"]
         broadcast.pop("inference_world_size", None)
