@@ -13,8 +13,9 @@ build:
 demo: build
 	PYTHON=$(PYTHON) tests/demo.sh
 
+# One test at a time to each worker, in conftest.py's order: what waits long by itself is started first.
 test: $(VENV)/installed build
-	$(RUN) -m pytest -q -n $(WORKERS) --dist worksteal
+	$(RUN) -m pytest -q -n $(WORKERS) --dist load --maxschedchunk 1
 
 lint: $(VENV)/installed
 	$(RUN) -m pytest -q tests/test_linters.py tests/test_imports.py

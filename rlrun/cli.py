@@ -56,6 +56,9 @@ def main(argv: List[str]) -> int:
     except errors.OperatorError as error:
         return _fail(argv, error)
     except KeyboardInterrupt:
+        # One that is raised within eval, as namedtuple uses it, makes CPython from 3.8 on end by SIGINT although it was caught
+        # (Python/pythonrun.c, unhandled_keyboard_interrupt); the next eval takes that back.
+        eval("0")
         return _fail(argv, errors.OperatorError("interrupted; nothing was launched", "", errors.INTERRUPTED, "interrupted"))
     except MemoryError:
         return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"))

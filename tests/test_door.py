@@ -99,14 +99,21 @@ def test_shadows_that_a_sitecustomize_has_imported(door, each_python, tmp_path, 
 
 
 @pytest.mark.parametrize("variable", ["PYTHONSAFEPATH", "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE"])
-def test_pythons_own_switches(door, each_python, variable, clean_env):
+def test_pythons_own_switches(door, edge_python, variable, clean_env):
     clean_env[variable] = "1"
-    door(each_python)
+    door(edge_python)
 
 
 @pytest.mark.parametrize("options", [["-I"], ["-E"], ["-s"], ["-S"], ["-B"], ["-OO"], ["-W", "error"]])
-def test_pythons_own_options(door, each_python, options):
-    door(each_python, *options)
+def test_pythons_own_options(door, edge_python, options):
+    door(edge_python, *options)
+
+
+def test_several_of_them_at_once(door, each_python, clean_env):
+    clean_env.update(PYTHONSAFEPATH="1", PYTHONNOUSERSITE="1", PYTHONDONTWRITEBYTECODE="1")
+    door(each_python)
+    door(each_python, "-I", "-B", "-W", "error")
+    door(each_python, "-E", "-s", "-S", "-OO")
 
 
 def test_python_home(door, each_python, clean_env):
@@ -121,21 +128,26 @@ def test_a_working_directory_that_is_gone(door, each_python, tmp_path):
     door(each_python, cwd=gone, shell='rmdir "$PWD" && exec "$@"')
 
 
+def test_all_streams_closed(door, each_python):
+    report = door(each_python, shell='exec "$@" <&- >&- 2>&-')
+    assert all(report["streams"]) and report["open"] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("closing,number", [("<&-", 0), (">&-", 1), ("2>&-", 2)])
-def test_closed_streams_are_not_taken_by_the_next_file(door, each_python, closing, number):
-    report = door(each_python, shell='exec "$@" %s' % closing)
+def test_closed_streams_are_not_taken_by_the_next_file(door, edge_python, closing, number):
+    report = door(edge_python, shell='exec "$@" %s' % closing)
     assert report["streams"][number] and report["open"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("words", [["-m", "rlrun"], ["rlrun"], ["rlrun/__main__.py"]])
-def test_a_source_checkout(each_python, tmp_path, clean_env, shadows, words):
+def test_a_source_checkout(edge_python, tmp_path, clean_env, shadows, words):
     package = shadows / "rlrun"
     package.mkdir()
     (shadows / "rlrun.py").unlink()
     for name, text in (("__init__", ""), ("__main__", DOOR), ("cli", CLI)):
         (package / (name + ".py")).write_text(text)
     clean_env.update(REPORT=str(tmp_path / "report.json"), PYTHONDONTWRITEBYTECODE="1")
-    done = subprocess.run([each_python] + words, cwd=str(shadows), env=clean_env, stderr=subprocess.PIPE)
+    done = subprocess.run([edge_python] + words, cwd=str(shadows), env=clean_env, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (7, b"")
     assert str(shadows) not in " ".join(json.loads((tmp_path / "report.json").read_text())["files"])
 

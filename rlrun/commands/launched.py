@@ -188,9 +188,12 @@ def _render_end(found: survey.Survey, started: Launch, back: Readback, secrets: 
         lines.append("The run has said nothing for %d s (the launch log is empty), and is still alive: pid %d."
                      % (readback.WAIT_SECONDS, started.runner.pid))
     lines += ["  %s" % escape_controls(line) for line in back.fatal]
-    last = tail.read_last_lines(started.launch_log, _TAIL_LINES)
-    lines.append("The end of %s:" % started.launch_log if last else "%s is empty." % started.launch_log)
-    lines += ["  | " + _shorten(escape_controls(redact(strip_colour(line), secrets))) for line in last]
+    last: Tuple[str, ...] = ()
+    for path in [started.launch_log] + [str(one) for one in (back.facts.get("failed_log"),) if one]:
+        end = tail.read_last_lines(path, _TAIL_LINES)
+        lines.append("The end of %s:" % path if end else "%s is empty." % path)
+        lines += ["  | " + _shorten(escape_controls(redact(strip_colour(line), secrets))) for line in end]
+        last += end
     if back.exit and back.exit.get("status") == 0 and "host:worker" in found.verdict.warnings:
         return lines + ["It ended 0, as on every node that is not the head: its log tells whether it joined."]
     if back.exit and back.exit.get("status") == 0:

@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from ..errors import OK, USAGE, OperatorError
+from ..health import tail
 from ..stacks import STACKS, load_stack
 from ..steps import orient, readback, record, shapes
 from ..text import report
@@ -13,6 +14,8 @@ from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed
 from ..text.shell import escape_controls
 from ..values import RunRow
+
+_LOG_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +28,11 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     """Lists, or shows one. Exit 0 also for an empty list; 2 for an id that names none or several."""
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
-    records = [readback.complete(one) for one in record.list_records(checkout.root)]
-    _ask_slurm(records)
+    # What was handed to Slurm is asked for below, all at once.
+    records = [one if one.get("is_submission") else readback.complete(one) for one in record.list_records(checkout.root)]
+    reason = _ask_slurm(records)
+    if reason:
+        term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
     rows = [record.make_row(one, now) for one in records]
     if options.id:
         return _show(_pick(rows, options.id), terminal)
@@ -43,15 +49,23 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     return OK
 
 
-def _ask_slurm(records: List[Dict[str, Any]]) -> None:
-    """Puts into each record what Slurm says of its jobs: one question for all."""
-    ids = [job for one in records for job in one["jobs"]]
-    if not ids:
-        return
+def _ask_slurm(records: List[Dict[str, Any]]) -> str:
+    """Puts into each record what Slurm says of its jobs: one question for all. Returns in words what it can't say.
+
+    The jobs are those that the launch log names too: rlrun may have been gone when sbatch answered.
+    """
+    submissions = [one for one in records if one["jobs"] or one.get("is_submission")]
+    if not submissions:
+        return ""
     from ..host import slurm
-    found, _ = slurm.read_jobs(ids, dict(os.environ))
-    for one in records:
+    for one in submissions:
+        text = tail.read_head(one["launch_log"], _LOG_BYTES).decode("utf-8", "replace") if one["launch_log"] else ""
+        one["jobs"] = list(dict.fromkeys(one["jobs"] + list(slurm.parse_submitted(text))))
+    found, reason = slurm.read_jobs([job for one in submissions for job in one["jobs"]], dict(os.environ))
+    for one in submissions:
         one["job_states"] = {job: found[job].state for job in one["jobs"] if job in found}
+        one["live_jobs"] = [job for job in one["jobs"] if job not in found or not slurm.is_over(found[job].state)]
+    return reason
 
 
 def _pick(rows: List[RunRow], word: str) -> RunRow:
@@ -93,7 +107,11 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))
     if data["run_dir"]:
         pairs.append(("run dir", data["run_dir"]))
-    facts = {"jobs": data["jobs"]} if data["jobs"] else {}
+    facts = {"jobs": data["live_jobs"]} if data.get("live_jobs") else {}
+    logs = data["facts"].get("job_logs") if isinstance(data.get("facts"), dict) else None
+    for job in data["jobs"]:
+        path = logs.get(job) if isinstance(logs, dict) else None
+        pairs.append(("job log", path if isinstance(path, str) else "not told"))
     if row.state == "running" or facts:
         is_known = data["stack"] in STACKS
         pairs.append(("stop", str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"))

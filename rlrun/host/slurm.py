@@ -29,6 +29,10 @@ _SHOWN = re.compile(
     r"(?:HetJobId=(?P<het>\d+) HetJobOffset=(?P<offset>\d+) )?JobName=.*? UserId=.*?\(\d+\) GroupId=.*? "
     r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*? ExitCode=(?P<exit>\d+:\d+) RunTime=(?P<elapsed>\S+) "
     r"TimeLimit=(?P<limit>\S+) (?:.*? NodeList=(?P<nodes>\S*))?")
+# … StdErr=/x/job_9.log StdIn=/dev/null StdOut=/x/job_9.log Power= TresPerNode=gres:gpu:8
+_STDOUT = re.compile(r" StdOut=(/.*?)(?: [A-Z]\w*=.*)?$")
+# So many jobs it is asked for one by one, the newest: it remembers none for long.
+_SHOW_LIMIT = 50
 # Submitted batch job 12 on cluster x
 _SUBMITTED = re.compile(r"\bSubmitted batch job (\d{1,18})\b")
 _COLOR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
@@ -45,6 +49,11 @@ _LONG_NAMES = {
 _SWITCHES = frozenset(
     "contiguous exclusive get-user-env hold ignore-pbs nice no-kill no-requeue overcommit oversubscribe parsable propagate "
     "quiet reboot requeue spread-job test-only use-min-nodes verbose wait".split())
+# Source: sbatch(1), input environment variables; those that decide where a job runs, with what, and where it logs.
+_VARIABLES = {name: name.lower().replace("_", "-") for name in (
+    "ACCOUNT CLUSTERS CONSTRAINT CPUS_PER_GPU DISTRIBUTION ERROR EXCLUSIVE EXPORT GPUS GPUS_PER_NODE GPUS_PER_TASK GRES "
+    "JOB_NAME MEM_PER_CPU MEM_PER_GPU OUTPUT PARTITION QOS RESERVATION SIGNAL WAIT").split()}
+_VARIABLES.update(ARRAY_INX="array", MEM_PER_NODE="mem", TIMELIMIT="time")
 
 
 class Job(NamedTuple):
@@ -108,6 +117,28 @@ def read_jobs(ids: Sequence[str], environ: Mapping[str, str],
     return found, queue.failure if is_complete else "; ".join(words for words in failures if words)
 
 
+def find_jobs_in(folder: str, environ: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS) -> Tuple[Job, ...]:
+    """This user's jobs that wait or run with a batch script below `folder`: a job that waits has no log yet to know it by.
+    None also where squeue can't be asked."""
+    env = {name: value for name, value in environ.items() if not name.startswith("SQUEUE_")}
+    outcome = child.run(["squeue", "-h", "-r", "-u", str(os.geteuid()), "-o", _QUEUE_FORMAT + "|%o"], timeout_seconds, env=env)
+    wanted = os.path.realpath(folder) + os.sep
+    found = []
+    for fields in _split_rows(outcome, 8):
+        if os.path.realpath(fields[7].strip()).startswith(wanted):
+            found.append(_make_queued(fields[:7]))
+    return tuple(found)
+
+
+def read_output_path(job_id: str, environ: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS) -> str:
+    """The path that the controller has for a job's output, absolute and with its id; "" where it does not tell."""
+    if not _ID.match(job_id):
+        return ""
+    outcome = child.run(["scontrol", "show", "job", "-o", job_id], timeout_seconds, env=dict(environ))
+    match = _STDOUT.search(_decode(outcome.output).split("\n")[0].rstrip())
+    return match.group(1) if match else ""
+
+
 def is_over(state: str) -> bool:
     """Has a job of this state ended for good? A COMPLETING one has not: it still holds its nodes."""
     return _read_state(state) in _OVER
@@ -118,14 +149,22 @@ def parse_submitted(text: str) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(_SUBMITTED.findall(_COLOR.sub("", text))))
 
 
-def read_directives(text: str) -> Dict[str, str]:
+def read_directives(text: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
     """The #SBATCH options of a batch script by their long names, in order; a later one wins, a switch has "".
 
     Read as sbatch reads them: at the start of a line, up to the first line that is no comment, with quotes, several in
     a line; a # ends the line, in the middle of a word too. Of a heterogeneous job it is those of the first part.
-    Options on sbatch's command line or in SBATCH_* variables would win over all of them.
+    The SBATCH_* variables of `environ` win over them, as they do for sbatch; options on its command line would over both.
     """
     found: Dict[str, str] = {}
+    _collect_directives(text, found)
+    for name, option in _VARIABLES.items():
+        if environ and environ.get("SBATCH_" + name):
+            found[option] = environ["SBATCH_" + name]
+    return found
+
+
+def _collect_directives(text: str, found: Dict[str, str]) -> None:
     for line in text.split("\n"):
         if line.strip() and not line.lstrip().startswith("#"):
             break
@@ -139,7 +178,6 @@ def read_directives(text: str) -> Dict[str, str]:
         if words[:1] in (["hetjob"], ["packjob"]):
             break
         _collect_options(words, found)
-    return found
 
 
 def expand_output(pattern: str, job_id: str, job_name: str) -> str:
@@ -194,9 +232,13 @@ def _ask_squeue(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float)
         outcome = child.run(argv, timeout_seconds, env=env)
     rows = []
     for fields in _split_rows(outcome, 7):
-        shown, raw, state, nodes, elapsed, limit, reason = map(_read_word, fields)
-        rows.append(_row(Job(shown, _read_state(state), reason, nodes, None, None, elapsed, limit, "squeue"), raw))
+        rows.append(_row(_make_queued(fields), fields[1]))
     return _Answer(rows, _describe_failure(outcome, env))
+
+
+def _make_queued(fields: Sequence[str]) -> Job:
+    shown, _, state, nodes, elapsed, limit, reason = map(_read_word, fields)
+    return Job(shown, _read_state(state), reason, nodes, None, None, elapsed, limit, "squeue")
 
 
 def _ask_sacct(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) -> _Answer:
@@ -211,13 +253,14 @@ def _ask_sacct(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) 
 
 def _ask_scontrol(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) -> _Answer:
     rows: List[_Row] = []
-    for one in ids:  # it takes a single id
+    newest = sorted(ids, key=lambda one: int(re.split(r"[_+]", one)[0]), reverse=True)
+    for one in newest[:_SHOW_LIMIT]:  # it takes a single id
         outcome = child.run(["scontrol", "show", "job", "-o", one], timeout_seconds, env=env)
         failure = "" if _is_unknown(outcome) else _describe_failure(outcome, env)
         if failure:
             return _Answer(rows, failure)
         rows += [row for row in map(_parse_shown, _decode(outcome.output).split("\n")) if row]
-    return _Answer(rows, "")
+    return _Answer(rows, "" if len(ids) <= _SHOW_LIMIT else "scontrol: only the newest %d were asked for" % _SHOW_LIMIT)
 
 
 def _parse_shown(line: str) -> Optional[_Row]:

@@ -125,7 +125,8 @@ def _refuse_words(raw: prime_config.Raw) -> None:
     if raw.is_unparsed:
         raise OperatorError("a config can't be read here, so it can't be known what a check of it would touch: %s" % raw.error,
                             "Write it as TOML, or install the parser into the checkout's environment.", MACHINE, "config")
-    if raw.data.get("dry_run") not in (None, False):
+    # `--dry-run false` too: a live run with that word would be taken for a rehearsal.
+    if any(one.get("dry_run") not in (None, False) for one in (raw.data, raw.options)):
         raise OperatorError("--dry-run would keep the run from starting", "Leave it away: `rlrun check` is the dry run.", USAGE,
                             "overrides")
     for option in ("name", "dir"):
@@ -240,7 +241,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     name = str(tables.dig(data, "run", "name") or name)
     run_dir = os.path.join(output_dir, str(tables.dig(known, "run", "dir") or name)) if has_run_dir else ""
     ckpt_dir = tables.dig(known, "ckpt", "output_dir")
-    ckpt_dir = os.path.normpath(os.path.join(root, ckpt_dir)) if ckpt_dir else run_dir
+    ckpt_dir = os.path.normpath(os.path.join(root, ckpt_dir)) if ckpt_dir and isinstance(ckpt_dir, str) else run_dir
     run = prime_rundir.read_run_dir(run_dir, ckpt_dir) if has_run_dir else None
     resume = _read_resume(known.get("resume"), run, root)
     cleans = [one for one in dict.fromkeys((run_dir, ckpt_dir)) if one and os.path.lexists(one)] \
@@ -261,13 +262,15 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     note = _note_log(kind, run, run_dir, output_dir, is_submission)
     rows += [("logs", note.replace(run_dir + "/", "") if run_dir else note), ("runner", " ".join(runner.argv))]
     environment = {key: value for key, value in environ.items() if key in _PYTHON_NAMES or key.startswith("CUDA_")}
-    environment.update({key: str(value) for place in ((), ("trainer",), ("orchestrator",), ("inference",))
-                        for key, value in (tables.dig(data, *(place + ("env_vars",)), default={}) or {}).items()})
+    for place in ((), ("trainer",), ("orchestrator",), ("inference",)):
+        named = tables.dig(data, *(place + ("env_vars",)))
+        environment.update({key: str(value) for key, value in named.items()} if isinstance(named, dict) else {})
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # what its launchers set for all that they start
     modules = {prime_config.name_module(one): prime_config.describe_install(root, one)
                for one in prime_config.list_environments(raw.data)
                if not prime_config.is_built_in(root, prime_config.find_venv(root, environ), prime_config.name_module(one))}
-    deleted = tuple(cleans) or (prime_rundir.find_past(run, resume.step) if run and resume.is_asked else ())
+    goes_back = kind == "rl" or (bool(known.get("eval")) and not environ.get("NEVER_CLEAN"))  # sft: where it has online evals
+    deleted = tuple(cleans) or (prime_rundir.find_past(run, resume.step) if run and resume.is_asked and goes_back else ())
     return Plan(
         stack="prime", kind=kind, root=root, config=request.config.path, config_shown=request.config.shown,
         sources=raw.sources, unread_sources=(), overrides=request.overrides,
@@ -309,7 +312,7 @@ def _read_resume(asked: Any, run: Optional[prime_rundir.RunDir], root: str) -> p
         match = re.search(r"step_(\d+)$", path)
         return prime_plan.Resume(True, int(match.group(1)) if match else None, path)
     step = tables.dig(asked, "step")
-    step = int(step) if str(step).isdigit() else run.steps[-1] if run.steps else None
+    step = int(step) if str(step).isdecimal() else run.steps[-1] if run.steps else None
     return prime_plan.Resume(True, step, os.path.join(run.checkpoints, "step_%d" % step) if step is not None else "")
 
 
@@ -326,7 +329,7 @@ def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int
     """Where it runs: GPUs and ports of this machine, or what is asked of Slurm."""
     if is_submission:
         asked = slurm.read_directives(script)
-        shown = "  ".join("%s=%s" % (key, value) for key, value in asked.items() if key not in ("output", "error"))
+        shown = "  ".join(key + ("=" + value if value else "") for key, value in asked.items() if key not in ("output", "error"))
         return [("Slurm", shown or "unknown"), ("script", path + "  (written at the launch)"),
                 ("job log", asked.get("output", "unknown"))]
     rows = [("GPUs", prime_plan.show_gpus(kind, counts, environ.get("CUDA_VISIBLE_DEVICES")))] if data else []

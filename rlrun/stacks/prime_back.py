@@ -3,7 +3,7 @@ import json
 import os
 import re
 import shlex
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..host import procs, slurm
 from ..text.shell import quote_words, strip_colour
@@ -13,6 +13,8 @@ from .prime_live import STOP_SIGNAL, name_tree
 
 # 20:13:58   ERROR Trainer failed with exit code 1
 _ERROR = re.compile(r"^\S+\s+(?:ERROR|CRITICAL)\s+(.+)$")
+# Error: Train env server math failed with exit code 1
+_FAILED = re.compile(r"(?:Error: )?(.+) failed with exit code -?\d+$")
 # Dashboard · http://host:7788
 _DASHBOARD = re.compile(r"Dashboard\s+\S\s+(https?://\S+)")
 _DAEMON = "~/.cache/prime-rl/dashboard/daemon.json"
@@ -58,6 +60,7 @@ def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: S
         rows += shown
         facts.update(more)
     errors = [match.group(1).strip() for match in map(_ERROR.match, plain.split("\n")) if match]
+    facts["failed_log"] = _find_failed_log(errors, facts.get("logs", {}))
     return {"experiment": "", "train_log": facts.get("logs", {}).get("trainer", ""), "vllm_log": facts.get("logs", {}).get(
         "inference", ""), "trials": "", "verdict": "", "fatal": errors[:_MAX_ERRORS], "rows": rows, "facts": facts}
 
@@ -68,6 +71,16 @@ def _find_groups(tree: Sequence[Process], labels: Dict[str, List[int]]) -> List[
     leaders = {pid for label in ("launcher", "inference", "evals") for pid in labels.get(label, [])}
     above = {process.pid for process in tree}
     return [one.pid for one in tree if one.pid in leaders and one.pgid == one.pid and one.ppid in above]
+
+
+def _find_failed_log(errors: Sequence[str], logs: Dict[str, str]) -> Optional[str]:
+    """The log of the part that, as the launcher says, has failed: its last words are there, and not in the launch log."""
+    failed = [match.group(1).lower() for match in map(_FAILED.match, errors) if match]
+    for name, path in logs.items():
+        split, _, rest = name[4:].partition(" ") if name.startswith("env ") else ("", "", "")
+        if ("%s env server %s" % (split, rest) if split else name).lower() in failed:
+            return path
+    return None
 
 
 def _find_dashboard(text: str, kind: str) -> str:
@@ -87,18 +100,23 @@ def _find_dashboard(text: str, kind: str) -> str:
 
 
 def _describe_jobs(ids: Tuple[str, ...], run_dir: str) -> Tuple[Dict[str, Any], List[Tuple[str, str]]]:
-    found, reason = slurm.read_jobs(ids, dict(os.environ))
+    environ = dict(os.environ)
+    found, reason = slurm.read_jobs(ids, environ)
     rows: List[Tuple[str, str]] = []
     states: Dict[str, Any] = {}
+    logs: Dict[str, Any] = {}
     for one in ids:
         job = found.get(one)
         states[one] = job.state if job else None
         words = "%s %s" % (one, job.state if job else "state unknown%s" % (": " + reason if reason else ""))
         reason_words = " (%s)" % job.reason if job and job.reason not in ("", "None") else ""
         rows.append(("job", words + reason_words))
-        rows.append(("job log", find_job_log(run_dir, one)
-                     or "%s: not there before the job starts" % guess_job_log(run_dir, one)))
-    return {"jobs": list(ids), "job_states": states}, rows
+        # Who does not know the job is not asked once more: it may have taken its whole time for it.
+        path = find_job_log(run_dir, one) or (slurm.read_output_path(one, environ) if job else "") or guess_job_log(run_dir, one)
+        logs[one] = path or None
+        rows.append(("job log", path + ("" if os.path.isfile(path) else "  (not there before the job starts)")
+                     if path else "unknown"))
+    return {"jobs": list(ids), "job_states": states, "job_logs": logs}, rows
 
 
 def find_job_log(run_dir: str, job: str) -> str:
@@ -111,8 +129,9 @@ def find_job_log(run_dir: str, job: str) -> str:
 
 
 def guess_job_log(run_dir: str, job: str) -> str:
-    """Where a job will log, by the batch script that lies in the run's directory."""
-    for folder in (os.path.join(run_dir, "launcher"), run_dir):
+    """Where a job will log, by the batch script that lies in the run's directory; "" where none tells. A script may name it
+    from where it was submitted: then by the end that both paths have in common."""
+    for folder in (os.path.join(run_dir, "launcher"), run_dir) if run_dir else ():
         for name in prime_rundir.list_names(folder):
             if name.endswith(".sbatch"):
                 try:
@@ -120,9 +139,12 @@ def guess_job_log(run_dir: str, job: str) -> str:
                         asked = slurm.read_directives(file.read(1 << 16).decode("utf-8", "replace"))
                 except OSError:
                     continue
-                if asked.get("output"):
-                    return slurm.expand_output(asked["output"], job, asked.get("job-name", ""))
-    return os.path.join(run_dir, "job_%s.log" % job)
+                path = slurm.expand_output(asked.get("output", ""), job, asked.get("job-name", ""))
+                wheres = [place for place in (folder, os.path.join(folder, "logs"))
+                          if ("%s/" % place).endswith("/%s/" % os.path.dirname(path))]
+                if os.path.isabs(path) or wheres:
+                    return path if os.path.isabs(path) else os.path.join(wheres[0], os.path.basename(path))
+    return ""
 
 
 def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ def tell_name(path: str) -> str:
 
 
 def list_configs(root: str, python: str) -> List[Config]:
-    """The files under examples/ and configs/ that may be configs, sorted by path; the kind is "" where it can't be told."""
+    """The files under examples/ and configs/ that may be configs, folder by folder; the kind is "" where it can't be told."""
     paths = []
     for folder in _FOLDERS:
         for where, names, files in os.walk(os.path.join(root, folder)):

@@ -38,6 +38,8 @@ def describe_process(process: Process) -> str:
 def judge_jobs(plan: Plan, machine: Machine) -> List[Check]:
     """Is a run in flight? Any live run keeps out a launch that takes the whole box, and one that takes the box keeps out any
     launch; so does a live Ray cluster that the launch would sweep away: work may hang on it that this machine does not show."""
+    if plan.is_submission:
+        return [Check("live", "job:none", "pass", "what lives on this machine is no matter: Slurm picks the nodes")]
     checks = []
     for run in machine.runs:
         is_in_the_way = is_excluded_by(plan, run)

@@ -29,10 +29,12 @@ def read_back(launch: Launch, plan: Plan) -> Readback:
         size = os.stat(launch.launch_log).st_size
     except OSError:
         size = 0
+    pids = told["facts"].get("pids")  # by label, where the stack tells the real ones from what stands in front of them
+    trainers = guard.find_trainers(processes, tree) if pids is None else tuple(pids.get("trainer", ()))
     known = plan.experiment if plan.run_dir and not plan.name_is_volatile else ""
     return Readback(told["experiment"] or known, _absolute(plan, told["train_log"]), _absolute(plan, told["vllm_log"]),
                     _absolute(plan, told["trials"]), told["verdict"], tuple(told["fatal"]),
-                    guard.find_trainers(processes, tree), read_exit(launch), size,
+                    trainers, read_exit(launch), size,
                     tuple(tuple(row) for row in told["rows"]), told["facts"])
 
 

@@ -95,8 +95,12 @@ def launch(box: Box, config: str, *words: str, env: Optional[Dict[str, str]] = N
 def launch_words(box: Box, *words: str, options: Sequence[str] = (), env: Optional[Dict[str, str]] = None) -> Dict[str, Any]:
     """The same for a stack that takes several configs, and overrides after `--`; what check said is under "checked"."""
     place = words.index("--") if "--" in words else len(words)
-    found = check(box, *words, env=env)
-    done = rlrun(box, "run", *words[:place], "--json", "--confirm", found["digest"], *options, *words[place:], env=env)
+    configs, rest = words[:place], words[place:]
+    checked = rlrun(box, "check", *configs, "--json", *rest, env=env)
+    found = json.loads(checked.out or "{}")
+    if "digest" not in found:
+        raise AssertionError("check failed: %s %s" % (checked.out, checked.err))
+    done = rlrun(box, "run", *configs, "--json", "--confirm", found["digest"], *options, *rest, env=env)
     return dict(json.loads(done.out) if done.out else {}, code=done.code, stderr=done.err, checked=found)
 
 
@@ -317,6 +321,36 @@ def add_to_file(path: str, text: str) -> None:
         out.write(text)
 
 
+def wait_for_the_next_second() -> None:
+    """A name that carries the time to the second is then a new one: no log of an earlier launch is in its way."""
+    now = int(time.time())
+    wait_for(lambda: int(time.time()) > now, "the next second")
+
+
+def end_runs() -> None:
+    """Ends every run of the box, so that the same config can be launched again."""
+    for pid in find_processes("scripts/train/train.sh"):
+        try:
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+        except OSError:  # ended with one before it
+            pass
+    wait_for(lambda: not find_processes("rlrun: keeper"), "the keeper's end")
+    wait_for_the_next_second()
+
+
+class _NoPytest:
+    """Stands in for pytest in a scenario's module: to import that takes longer than to set a box up, and nothing is
+    collected here."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *words: Any, **named: Any) -> Any:
+        return words[0] if len(words) == 1 and callable(words[0]) else self
+
+
 def main(path: str) -> int:
     with open(path, encoding="utf-8") as file:
         told = json.load(file)
@@ -328,6 +362,7 @@ def main(path: str) -> int:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
     os.setsid()  # a terminal that the tests were started from is not the scenario's
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    sys.modules["pytest"] = _NoPytest()  # type: ignore[assignment]
     scenario = getattr(importlib.import_module(told["module"]), told["function"])
     facts = scenario(Box(**told["box"]), **told["given"])
     print("\n=== facts ===\n" + json.dumps(facts), flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import build_checkout
-from e2e.scene import scene, shared_checkout  # noqa: F401  (fixtures of what does not launch)
+from e2e.scene import quick_pyz, scene, shared_checkout  # noqa: F401  (fixtures of what does not launch)
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -21,20 +21,23 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def play(has_box, boxed, pyz, clean_env, tmp_path):
-    """play(scenario, root, python=, env=, **given) -> what `scenario(box, **given)` returned."""
+def play(has_box, boxed, pyz, quick_pyz, clean_env, tmp_path, shared_folder):  # noqa: F811
+    """play(scenario, root, python=, env=, **given) -> what `scenario(box, **given)` returned.
+
+    With a `python` it plays with rlrun.pyz as it ships, else with `quick_pyz` and the Python of the tests.
+    """
     if not has_box:
         pytest.skip("a launch concerns the whole machine: needs root and unshare for a box")
 
-    def run(scenario, root, *, python=sys.executable, env=None, timeout=120, **given):
+    def run(scenario, root, *, python="", env=None, timeout=180, **given):
         told = tmp_path / "told.json"
         told.write_text(json.dumps({
             "module": scenario.__module__, "function": scenario.__name__, "given": given,
-            "box": {"root": str(root), "python": python, "pyz": pyz, "env": dict(clean_env, **(env or {})),
-                    "folder": str(tmp_path)}}), encoding="utf-8")
-        done = boxed([sys.executable, "-m", "e2e.box", told], env={"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin",
-                                                                  "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
-                     own_network=True, timeout=timeout)
+            "box": {"root": str(root), "python": python or sys.executable, "pyz": pyz if python else quick_pyz,
+                    "env": dict(clean_env, **(env or {})), "folder": str(tmp_path)}}), encoding="utf-8")
+        done = boxed([sys.executable, "-m", "e2e.box", told], own_network=True, timeout=timeout, env={
+            "PYTHONPATH": str(TESTS), "PYTHONPYCACHEPREFIX": str(shared_folder / "bytecode"), "PATH": "/usr/bin:/bin",
+            "LC_ALL": "C.UTF-8"})
         assert done.returncode == 0, "%s\n%s" % (done.stdout[-4000:], done.stderr[-8000:])
         return json.loads(done.stdout.split("\n=== facts ===\n")[-1])
     return run

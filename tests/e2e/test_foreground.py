@@ -23,6 +23,7 @@ def play_to_the_end(box):
         digest = b.check(box, name, env=b.SHORT)["digest"]
         done = b.rlrun(box, "run", name, "--confirm", digest, "--board", "leave", "--foreground", env=b.SHORT)
         facts[name] = {"done": done, "row": read_row(box)}
+    b.wait_for_the_next_second()
     digest = b.check(box, "demo", env=b.SHORT)["digest"]
     facts["json"] = b.rlrun(
         box, "run", "demo", "--confirm", digest, "--again", "--board", "leave", "--foreground", "--json", env=b.SHORT

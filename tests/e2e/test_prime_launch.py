@@ -2,13 +2,11 @@
 touched, and the stop line ends all of it (S1, S5, L17, E1, P5, P17)."""
 import json
 import os
-import shlex
 import signal
 import socket
-import subprocess
 
 import pytest
-from checkouts import add_prime_config, build_checkout, build_prime_checkout, write_fake_program, write_nvidia_smi
+from checkouts import add_prime_config, build_prime_checkout, write_fake_program
 
 from . import box as b
 from .scene import hash_tree
@@ -34,10 +32,6 @@ interval = 1
 [inference]
 """
 QUICK = {"TOY_STEPS": "2", "TOY_STEP_SEC": "0.05", "TOY_LOAD_SEC": "0.05"}
-# All ports that a second run beside the first has to have of its own.
-OTHER_PORTS = ("--inference.server.port", "8001", "--inference.backend-port", "8101", "--orchestrator.env-server-base-port",
-               "5100", "--orchestrator.model.client.base-url", "http://localhost:8001/v1", "--weight-broadcast.port", "29502",
-               "--rollout-transport.port", "5556")
 # What the real uv shows and does: its own words, a child in the same group, signals handed on, the child's exit code.
 UV = """#!%s -ISE
 import os, signal, subprocess, sys
@@ -168,6 +162,7 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
     runner = facts["runner"]
     assert runner["fds"] == {"0": "/dev/null", "1": row["launch_log"], "2": row["launch_log"]}
     assert (runner["sid"], runner["pgid"], runner["tty"], runner["cwd"]) == (runner["pid"], runner["pid"], 0, root)
+    assert record["trainer"] == [pids["trainer"]]  # and neither torchrun nor the orchestrator
     assert record["argv"][-2:] == ["--run.name", name]
 
 
@@ -206,7 +201,9 @@ def test_S5_E1_uv_is_no_part_of_the_run_and_the_stop_line_ends_all(play, root, f
     groups = " -%d" % pids["launcher"][0] if way == "own group" else ""
     assert found["stop"] == "kill -TERM -- -%d%s" % (pid, groups)
     assert facts["left"] == facts["workers"] == []
-    assert facts["row"]["state"] == ("killed by SIGTERM" if way == "own group" else "ended 1")
+    # uv's own signal comes second; where it is late, it meets a launcher that has done its work and heeds none any more
+    states = ("killed by SIGTERM",) if way == "own group" else ("ended 1", "ended 143") if is_above else ("ended 1",)
+    assert facts["row"]["state"] in states
     assert facts["record"]["signal"] == ("SIGTERM" if way == "own group" else None)
 
 
@@ -264,7 +261,7 @@ def play_clean(box):
     facts["row"] = b.list_runs(box)[0]
     os.killpg(facts["row"]["runner"]["pgid"], signal.SIGTERM)
     wait_for_end(box)
-    found = b.launch_words(box, *words, env=QUICK)
+    found = b.launch_words(box, *words, options=["--again"], env=QUICK)
     return dict(facts, digest=found, live=b.rlrun(box, "check", *words[:1], "--json", *words[1:], env=QUICK))
 
 
@@ -278,7 +275,6 @@ def test_clean_deletes_only_what_was_named(play, root):
     assert facts["untouched"]
     right = facts["right"]
     assert right["code"] == 0 and right["made"] == ["old"] and facts["left"] == [] and facts["row"]["run_dir"] == folder
-    assert os.path.join(folder, "logs/attempt_1/trainer.log") in right["text"]
     assert "sweep:paths" in right["text"] and right["text"].index(folder) < right["text"].index("Launch with")
     digest = facts["digest"]
     assert (digest["code"], digest["launched"]) == (0, True), digest["stderr"]

@@ -171,6 +171,7 @@ def play_states(box):
         b.wait_for(lambda: not b.list_group(found["runner"]["pgid"]) and not b.is_alive(found["runner"]["keeper"]), "the end")
         facts[name] = b.list_runs(box)[0]
         facts[name]["files"] = sorted(os.listdir(found["record"]))
+        b.wait_for_the_next_second()
 
     end("SIGKILL", signal.SIGKILL)
     end("SIGTERM", signal.SIGTERM)
@@ -211,6 +212,7 @@ def play_stale(box):
         with open(path, "w") as out:
             json.dump(changed, out)
         states[name] = b.list_runs(box)[0]["state"]
+    b.wait_for_the_next_second()
     again = b.launch(box, "demo", "--board", "leave", "--again", env=b.LONG)
     return {"states": states, "again": again["code"], "stderr": again["stderr"], "alive": bystander.poll() is None}
 
@@ -258,6 +260,7 @@ def play_broken_records(box):
         with open(os.path.join(folder, name, "record.json"), "wb") as out:
             out.write(text.encode("utf-8", "surrogateescape"))
     os.mkdir(os.path.join(folder, "20950101-000000-train-empty"))
+    b.wait_for_the_next_second()
     with open(os.path.join(folder, "a file"), "w"):
         pass
     return {

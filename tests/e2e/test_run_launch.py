@@ -6,6 +6,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 from checkouts import add_config, build_checkout, write_fake_program
@@ -254,7 +255,7 @@ def play_replaced(box):
 
 
 def test_the_keeper_needs_nothing_of_a_pyz_that_is_replaced(play, root):
-    facts = play(play_replaced, root)
+    facts = play(play_replaced, root, python=sys.executable)
     assert facts["link"]["state"] == "verified"
     assert facts["exit"]["schema"] == 1
 
@@ -271,11 +272,12 @@ def play_replaced_at_the_question(box):
             out.write(b"\0" * os.path.getsize(own))
         b.send(session, "y\n" if words else "y\n\n")
         facts[name] = b.finish(session)
+        b.wait_for_the_next_second()
     return facts
 
 
 def test_a_pyz_that_is_replaced_at_the_question_still_launches_and_reports(play, root):
-    facts = play(play_replaced_at_the_question, root)
+    facts = play(play_replaced_at_the_question, root, python=sys.executable)
     for name, code in (("background", 4), ("foreground", 0)):
         assert facts[name][0] == code and "Launched (%s)" % name in facts[name][1] and "ended 0" in facts[name][1], facts[name][
             1
@@ -573,7 +575,7 @@ def play_interrupted_wait(box):
         b.wait_for(lambda: "reading back" in b.read(path), "the launch")  # noqa: B023
         b.wait_for(lambda: "starting ray head" in b.read(newest_log(box)), "the bring-up")
         waiting.send_signal(getattr(signal, name))
-        code = waiting.wait(30)
+        code = waiting.wait(90)
         (runner,) = b.find_processes("scripts/train/train.sh")
         facts[name] = {"code": code, "text": b.read(path), "alive": b.is_alive(runner)}
         os.killpg(runner, signal.SIGKILL)
@@ -596,7 +598,7 @@ def test_an_interrupted_wait_reports_what_is_known_and_leaves_the_run(play, root
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_very_moment_of_the_launch_never_denies_it(play, root, number):
-    facts = play(play_signal_at_launch, root, number=int(number))
+    facts = play(play_signal_at_launch, root, python=sys.executable, number=int(number), timeout=300)
     assert facts["code"] == 0 and "Launched (background)" in facts["text"], facts["text"]
     assert facts["state"] == "running" and facts["recorded"]
 
@@ -604,21 +606,51 @@ def test_a_signal_in_the_very_moment_of_the_launch_never_denies_it(play, root, n
 def play_signal_at_launch(box, number):
     digest = b.check(box, "demo", env=b.LONG)["digest"]
     path = os.path.join(box.folder, "out")
-    with open(path, "wb") as out:
-        launching = subprocess.Popen(
-            [box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave"],
-            cwd=box.root,
-            env=b.make_env(box, b.LONG),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
-    while True:  # it holds these signals back while the keeper starts; subprocess, elsewhere, holds back all of them
-        held = b.read("/proc/%d/status" % launching.pid).partition("SigBlk:\t")[2][:16]
-        if int(held, 16) & mask(number, signal.SIGUSR1) == mask(number):
+    for _ in range(MOMENTS):
+        with open(path, "wb") as out:
+            launching = subprocess.Popen(
+                [box.python, box.pyz, "run", "demo", "--confirm", digest, "--board", "leave", "--again"],
+                cwd=box.root,
+                env=b.make_env(box, b.LONG, {"PYTHONUNBUFFERED": "1"}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        b.wait_for(lambda: "double-checking" in b.read(path) or launching.poll() is not None, "the first look")  # noqa: B023
+        if catch_the_moment(launching, path, number):
             break
+        launching.kill()  # it was missed: that run is ended, and the next one watched
+        launching.wait()
+        b.end_runs()
+    else:
+        raise AssertionError("the moment of the launch was missed %d times; the last time it said:\n%s" % (MOMENTS, b.read(path)))
     launching.send_signal(number)
     code = launching.wait(90)
     row = b.list_runs(box)[0]
     record = json.loads(b.read(os.path.join(box.root, "logs/rlrun", row["id"], "record.json")))
     return {"code": code, "text": b.read(path), "state": row["state"], "recorded": record.get("runner") is not None}
+
+
+MOMENTS = 30
+
+
+def set_niceness(value):
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+    except OSError:  # root, but without CAP_SYS_NICE: then it takes more attempts
+        pass
+
+
+def catch_the_moment(launching, path, number):
+    """Whether it is seen holding this signal back, as it does while the keeper starts. False once that is over: on a busy
+    machine this process may not have run meanwhile."""
+    set_niceness(-10)
+    try:
+        while launching.poll() is None and "reading back" not in b.read(path):
+            # subprocess, elsewhere, holds back all of them for a moment
+            held = b.read("/proc/%d/status" % launching.pid).partition("SigBlk:\t")[2][:16]
+            if held and int(held, 16) & mask(number, signal.SIGUSR1) == mask(number):
+                return True
+        return False
+    finally:
+        set_niceness(0)

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import subprocess
 
 import pytest
@@ -25,15 +24,6 @@ def answer(box, config, dialogue, *words, env=None, before=None):
     code, text = b.finish(session)
     return {"code": code, "text": text, "before": shown,
             "traces": b.count_traces(box), "states": [row["state"] for row in b.list_runs(box)]}
-
-
-def end_runs(box):
-    for pid in b.find_processes("scripts/train/train.sh"):
-        try:
-            os.killpg(os.getpgid(pid), signal.SIGKILL)
-        except OSError:
-            pass
-    b.wait_for(lambda: not b.find_processes("rlrun: keeper"), "the keeper's end")
 
 
 # --- the one yes
@@ -80,7 +70,7 @@ def play_yeses(box):
     facts = {}
     for typed, mode in (("Y", "b\n"), (" yes ", "nonsense\n[B]\n")):
         facts[typed] = answer(box, "demo", [(QUESTION, typed + "\n"), (MODE, mode)], "--board", "leave")
-        end_runs(box)
+        b.end_runs()
     facts["second try"] = answer(box, "demo", [(QUESTION, "what\n"), (QUESTION, "y\n"), (MODE, "\n")], "--board", "leave")
     return facts
 
@@ -130,7 +120,7 @@ def play_board(box):
     facts["before"] = b.count_traces(box)
     facts["leave"] = answer(box, "demo", [(WHICH, "2\n"), (QUESTION, "y\n"), (MODE, "\n")])
     facts["left"] = os.listdir(served)
-    end_runs(box)
+    b.end_runs()
     facts["link"] = answer(box, "demo", [(WHICH, "[1]\n"), (QUESTION, "y\n"), (MODE, "\n")])
     facts["linked"] = b.wait_for(lambda: os.listdir(served), "the link")
     facts["served"] = served
@@ -175,7 +165,7 @@ def play_old_log(box):
     facts["keep"] = answer(box, "pinned", [(WHICH, "1\n"), (QUESTION, "y\n")], "--board", "leave", "--background")
     record = os.path.join(box.root, "logs/rlrun", b.list_runs(box)[0]["id"])
     facts["kept"] = b.read(os.path.join(record, "earlier-pinned.log"))
-    end_runs(box)
+    b.end_runs()
     facts["lose"] = answer(box, "pinned", [(WHICH, "2\n"), (QUESTION, "y\n")], "--board", "leave", "--background")
     record = os.path.join(box.root, "logs/rlrun", b.list_runs(box)[0]["id"])
     return dict(facts, lost=os.listdir(record), now=b.read(log))
@@ -245,7 +235,7 @@ def test_S15_at_a_terminal_with_stdin_from_elsewhere_nothing_is_asked(play, root
 def play_background_job(box):
     shell = b.open_terminal(["bash", "--norc", "-i"], b.make_env(box, b.LONG, {"PS1": "$ "}), box.root)
     b.send(shell, "%s run demo --board leave & wait $!; echo code=$?\n" % shlex.join([box.python, box.pyz]))
-    told = b.expect(shell, "code=3", 30)
+    told = b.expect(shell, "code=3")
     b.send(shell, "exit\n")
     return {"told": told, "end": b.finish(shell)[0], "traces": b.count_traces(box)}
 

@@ -44,7 +44,7 @@ def play_stop(box, way, kind):
     log = row["train_log"]
     b.wait_for(lambda: os.path.getsize(log) > 0, "the log of the run")
     stopped = b.run(["bash", "-c", b.find_stop_line(text)], box.env, "/")
-    b.wait_for(lambda: not b.list_group(pgid), "the end of the whole group", 30)
+    b.wait_for(lambda: not b.list_group(pgid), "the end of the whole group")
     b.wait_for(lambda: not b.is_alive(row["runner"]["keeper"]), "the end of the keeper")
     return {
         "line": b.find_stop_line(text),

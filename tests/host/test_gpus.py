@@ -51,7 +51,7 @@ def make_gpu(index: int, uuid: str = "", name: str = "H100") -> Gpu:
 def has_ended(running: child.Running) -> bool:
     """Whether nothing lives in the group of a program any more; a SIGKILL takes a moment."""
     assert running.popen
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         members = [row for row in procs.read_processes().values() if row.pgid == running.popen.pid]
         if all(procs.is_dead(row) for row in members):
@@ -303,7 +303,7 @@ def test_G5_a_child_that_holds_stdout_does_not_hold_us(make_fake: MakeFake) -> N
 
 
 def test_G5_a_hang_of_the_process_query_alone_keeps_the_gpus(make_fake: MakeFake) -> None:
-    reading = gpus.finish_query(gpus.start_query(make_fake(say(ROW), "exec sleep 1000")), timeout_seconds=0.5)
+    reading = gpus.finish_query(gpus.start_query(make_fake(say(ROW), "exec sleep 1000")), timeout_seconds=3)
     assert (reading.state, reading.gpus, reading.reason.startswith("holders: ")) == ("timeout", (H100,), True)
 
 
@@ -311,7 +311,7 @@ def test_G5_an_interrupt_leaves_nothing_behind(make_fake: MakeFake) -> None:
     query = gpus.start_query(make_fake(head="exec sleep 1000"))
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         with pytest.raises(KeyboardInterrupt):
             gpus.finish_query(query)
     finally:

@@ -238,6 +238,14 @@ def test_directives_of_nothing():
     assert slurm.read_directives("") == {} and slurm.read_directives("echo\n#SBATCH -N 1\n") == {}
 
 
+def test_directives_and_variables():
+    text = "#!/bin/sh\n#SBATCH -p a -t 60 --nodes=2\n"
+    asked = slurm.read_directives(text, {"SBATCH_PARTITION": "b", "SBATCH_TIMELIMIT": "5", "SBATCH_QOS": "", "SBATCH_NODES": "9",
+                                         "PARTITION": "c"})
+    assert asked == {"partition": "b", "time": "5", "nodes": "2"}, "what sbatch 22.05.8 made of it"
+    assert slurm.read_directives(text, {}) == {"partition": "a", "time": "60", "nodes": "2"}
+
+
 @pytest.mark.parametrize("pattern, job_id, name, expected", [
     ("/runs/job_%j.log", "12", "x", "/runs/job_12.log"), ("%x-%A-%%-%4j.out", "12", "rl", "rl-12-%-0012.out"),
     ("", "12", "", "slurm-12.out"),
@@ -248,3 +256,32 @@ def test_directives_of_nothing():
     ("%j", "nonsense", "", "%j"), ("100%", "12", "", "100%"), ("%x", "12", "a%j", "a%j"), ("%99j", "1", "", "0000000001")])
 def test_output_patterns(pattern, job_id, name, expected):
     assert slurm.expand_output(pattern, job_id, name) == expected
+
+
+@pytest.mark.parametrize("line, expected", [
+    (show("JobId=9", "RUNNING", "0:0"), "/tmp/sj/slurm-1.out"),
+    ("JobId=9 JobName=x StdIn=/dev/null StdOut=/a b/job_9.log\n", "/a b/job_9.log"),
+    ("JobId=9 StdOut=/a b=c/x.log Power= TresPerNode=gres:gpu:8 \n", "/a b=c/x.log"),
+    ("JobId=9 JobName=x\n", ""), ("", "")])
+def test_output_path(fake_slurm, clean_env, line, expected):
+    fake_slurm(scontrol="printf '%%s' '%s'\n" % line)
+    assert slurm.read_output_path("9", clean_env) == expected
+    assert slurm.read_output_path("-o", clean_env) == "" and len(fake_slurm.calls()) == 1
+
+
+def test_jobs_by_their_script(fake_slurm, clean_env, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    rows = ["5|5|PENDING||0:00|1:00|Resources|%s/run/launcher/rl.sbatch" % tmp_path,
+            "6|6|RUNNING|n1|0:10|1:00|None|%s/run2/rl.sbatch" % tmp_path, "7|7|RUNNING|n1|0:10|1:00|None|(null)"]
+    fake_slurm(squeue="printf '%%s\\n' %s\n" % " ".join("'%s'" % row for row in rows))
+    assert [(job.id, job.state) for job in slurm.find_jobs_in(str(tmp_path / "link"), clean_env)] == [("5", "PENDING")]
+    assert [job.id for job in slurm.find_jobs_in(str(tmp_path / "run2"), clean_env)] == ["6"]
+    fake_slurm(squeue="exit 1\n")
+    assert slurm.find_jobs_in(str(tmp_path), clean_env) == ()
+
+
+def test_only_the_newest_are_asked_for_one_by_one(fake_slurm, clean_env):
+    fake_slurm()
+    found, why = slurm.read_jobs([str(number) for number in range(1, 201)], clean_env)
+    asked = [line.split()[-1] for line in fake_slurm.calls() if line.startswith("scontrol")]
+    assert found == {} and asked == [str(number) for number in range(200, 150, -1)] and "newest 50" in why

@@ -28,7 +28,8 @@ NAMED = {("lego", "train"), ("lego", "eval"), ("lego", "infer"), ("prime", "rl")
 CASES = [(stack, kind) for stack in sorted(STACKS) for kind in CONFIGS[stack]]
 KEYS = {"experiment", "train_log", "vllm_log", "trials", "verdict", "fatal", "rows", "facts"}
 STATUSES = {"pass", "advisory", "blocks", "skipped"}
-ENTRY = re.compile(r"^  (?: |(?P<live>\*)) (?P<name>[A-Za-z_]+)(?P<arguments>\([a-z_, ]*\))?(?: {2,}(?P<optional>only where )?\S.*)?$")
+ENTRY = re.compile(r"^  (?: |(?P<live>\*)) (?P<name>[A-Za-z_]+)(?P<arguments>\([a-z_, ]*\))?"
+                   r"(?: {2,}(?P<optional>only where )?\S.*)?$")
 
 
 def read_agreement():
@@ -162,7 +163,8 @@ def test_checkouts(stack, roots, tmp_path):
     live = load_recognisers()[stack]
     assert live.is_checkout(roots[stack]) is True
     others = [root for other, root in roots.items() if other != stack]
-    for directory in [str(tmp_path), str(tmp_path / "none"), os.path.join(roots[stack], "src"), os.path.dirname(roots[stack])] + others:
+    for directory in [str(tmp_path), str(tmp_path / "none"), os.path.join(roots[stack], "src"),
+        os.path.dirname(roots[stack])] + others:
         assert live.is_checkout(directory) is False
 
 
@@ -199,10 +201,11 @@ def test_kinds_of_configs(stack, roots):
         try:
             told = module.infer_kind(root, config.path)
         except OperatorError as error:
-            assert error.exit_code == 2 and "--kind" in error.hint
+            assert error.code == 2 and "--kind" in error.hint
             continue
         assert told in (config.kind, "")
-    assert {module.infer_kind(root, module.match_config(root, word)[0].path) for word in CONFIGS[stack].values()} == set(module.KINDS)
+    assert {module.infer_kind(root, module.match_config(root,
+        word)[0].path) for word in CONFIGS[stack].values()} == set(module.KINDS)
 
 
 @each_case
@@ -230,7 +233,8 @@ def test_the_paths_of_a_plan_are_whole(checked, stack, kind):
     assert plan.write_dirs and plan.python
     for path in plan.write_dirs + plan.sources + plan.sweep.path_globs + (plan.root, plan.config, plan.python):
         assert os.path.isabs(path)
-    for path in (plan.train_log, plan.vllm_log, plan.trials, plan.checkpoints, plan.run_dir, plan.venv, plan.ray_dir, plan.path_first):
+    for path in (plan.train_log, plan.vllm_log, plan.trials, plan.checkpoints, plan.run_dir, plan.venv, plan.ray_dir,
+        plan.path_first):
         assert path == "" or os.path.isabs(path)
 
 
@@ -305,7 +309,8 @@ def test_an_empty_log_tells_nothing_and_all_keys(monkeypatch, tmp_path, stack, k
 
 
 @each_stack
-@pytest.mark.parametrize("facts", [{}, {"jobs": []}, {"jobs": ["12", "13"]}, {"jobs": ["1; touch x"]}, {"pids": {"trainer": [5]}}])
+@pytest.mark.parametrize("facts", [{}, {"jobs": []}, {"jobs": ["12", "13"]}, {"jobs": ["1; touch x"]},
+    {"pids": {"trainer": [5]}}])
 def test_a_stop_command_is_safe_to_paste(stack, facts):
     command = load_stack(stack).describe_stop(4711, facts)
     words = shlex.split(command)

@@ -18,7 +18,8 @@ UNSAFE = prime_config.UNSAFE
 
 @pytest.mark.parametrize("words, options", [
     ("", {}), ("--max-steps 5", {"max_steps": "5"}), ("--max_steps 5", {"max_steps": "5"}), ("--max-steps=5", {"max_steps": "5"}),
-    ("--max-steps=", {"max_steps": ""}), ("--a=b=c", {"a": "b=c"}), ("--clean", {"clean": True}), ("--no-clean", {"clean": False}),
+    ("--max-steps=", {"max_steps": ""}), ("--a=b=c", {"a": "b=c"}), ("--clean", {"clean": True}),
+    ("--no-clean", {"clean": False}),
     ("--clean --bench", {"clean": True, "bench": True}), ("--clean false", {"clean": "false"}),
     ("--trainer.optim.lr 1e-5", {"trainer.optim.lr": "1e-5"}), ("--trainer.model.seq-len 7", {"trainer.model.seq_len": "7"}),
     ("--no-trainer.model.compile", {"trainer.model.compile": False}), ("--trainer.no-x", {"trainer.x": False}),
@@ -52,7 +53,8 @@ def test_values_with_spaces_and_signs():
 
 
 @pytest.mark.parametrize("words, kept", [
-    ("--clean", ""), ("--clean --x 1", "--x 1"), ("--x 1 --clean", "--x 1"), ("--no-clean --x", "--x"), ("--clean true --x", "--x"),
+    ("--clean", ""), ("--clean --x 1", "--x 1"), ("--x 1 --clean", "--x 1"), ("--no-clean --x", "--x"),
+    ("--clean true --x", "--x"),
     ("--clean=true --x", "--x"), ("--cleaner 1", "--cleaner 1"), ("--trainer.clean", "--trainer.clean"),
     ("--resume", ""), ("--resume.step 5 --x", "--x"), ("--resume.step=5 --x", "--x"), ("--no-resume --x", "--x"),
     ("--resume.dir /a/step_5", ""), ("--resume None --x", "--x"), ("--resume-x 5", "--resume-x 5"),
@@ -67,7 +69,8 @@ def test_words_that_a_check_must_not_hand_on(words, kept):
     assert strip_options(words.split(), UNSAFE) == tuple(kept.split())
 
 
-NAMES = st.sampled_from(["clean", "no-clean", "resume", "resume.step", "output-dir", "output_dir", "run.name", "run.dir", "dry-run",
+NAMES = st.sampled_from(["clean", "no-clean", "resume", "resume.step", "output-dir", "output_dir", "run.name", "run.dir",
+    "dry-run",
                          "max-steps", "trainer.optim.lr", "ckpt.output-dir", "ckpt", "no-ckpt", "model"])
 VALUES = st.lists(st.one_of(st.sampled_from(["5", "-1", "true", "a b", "/x", "None"]), st.text(max_size=3).filter(
     lambda text: not text.startswith(("--", "@")))), max_size=2)
@@ -95,8 +98,10 @@ RL = {"orchestrator": {}, "trainer": {}, "model": {"name": "m"}}
 @pytest.mark.parametrize("data, path, kinds", [
     (RL, "math.toml", ("rl",)), ({"orchestrator": {}}, "x.toml", ("rl",)), ({"trainer": {}}, "sft.toml", ("rl",)),
     (dict(RL, inference={}, slurm={}, deployment={}, ckpt={}), "swe.toml", ("rl",)), (dict(RL, data={}), "x.toml", ("rl",)),
-    ({"data": {}, "model": {}}, "start.toml", ("sft",)), ({"data": {}, "model": {}, "eval": {}, "inference": {}}, "sft.toml", ("sft",)),
-    ({"data": {"type": "fake"}, "model": {}}, "rl.toml", ("rl", "sft")), ({"data": {}, "eval": {}, "model": {}}, "e.toml", ("sft",)),
+    ({"data": {}, "model": {}}, "start.toml", ("sft",)),
+    ({"data": {}, "model": {}, "eval": {}, "inference": {}}, "sft.toml", ("sft",)),
+    ({"data": {"type": "fake"}, "model": {}}, "rl.toml", ("rl", "sft")),
+    ({"data": {}, "eval": {}, "model": {}}, "e.toml", ("sft",)),
     ({"vllm": {"model": "m"}}, "pd.toml", ("inference",)), ({"server": {}}, "x.toml", ("inference",)),
     ({"vllm": {}, "deployment": {}, "slurm": {}, "router": {}}, "pd-llmd.toml", ("inference",)),
     ({"eval": {"source": []}, "model": "m"}, "swe.toml", ("evals",)), ({"eval": {}, "model": {"name": "m"}}, "x.toml", ()),
@@ -110,7 +115,8 @@ def test_kinds(data, path, kinds):
 
 @pytest.mark.parametrize("name, kind", [
     ("rl", "rl"), ("RL", "rl"), ("slim_sft", "sft"), ("my-sft-2", "sft"), ("infer", "inference"), ("inference.big", "inference"),
-    ("eval", "evals"), ("evals", "evals"), ("url", ""), ("rl_sft", ""), ("infer-inference", "inference"), ("eval_rl", ""), ("", ""),
+    ("eval", "evals"), ("evals", "evals"), ("url", ""), ("rl_sft", ""), ("infer-inference", "inference"), ("eval_rl", ""),
+    ("", ""),
     ("prl", ""), ("sftrl", "")])
 def test_names(name, kind):
     assert tell_name("/rl/sft/%s.toml" % name) == kind
@@ -171,7 +177,7 @@ def test_the_listing_of_a_checkout(tmp_path):
     found = [(config.shown, config.kind) for config in prime_config.list_configs(str(tmp_path), "")]
     assert found == [("examples/z.toml", "sft"), ("examples/a/sft.toml", "sft"), ("examples/b/rl.toml", "rl"),
                      ("configs/broken_rl.toml", "rl"), ("configs/evals.json", "evals"), ("configs/rl.yml", "rl"),
-                     ("configs/fake/rl.toml", "rl")]
+                     ("configs/what.toml", ""), ("configs/x.yaml", ""), ("configs/fake/rl.toml", "rl")]
     assert prime_config.list_configs(str(tmp_path / "none"), "") == []
 
 
@@ -180,7 +186,8 @@ def source(taskset=None, **more):
 
 
 def test_environments():
-    data = {"orchestrator": {"train": {"source": [source("a"), source("b-c"), source("a"), {}, 5, {"env": 1}, source("", name="n")]},
+    data = {"orchestrator": {"train": {"source": [source("a"), source("b-c"), source("a"), {}, 5, {"env": 1},
+        source("", name="n")]},
                              "eval": {"source": [source("owner/d@1"), source("b-c")]}}, "eval": {"source": [source("e")]}}
     assert prime_config.list_environments(data) == ("a", "b-c", "owner/d@1", "e")
     for broken in ({}, {"eval": 1}, {"eval": {"source": {}}}, {"orchestrator": {"train": [1]}}, {"orchestrator": None}):
@@ -245,7 +252,8 @@ def test_a_long_run_name_keeps_its_end():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["rl", "sft"]), st.text(max_size=12), st.text(max_size=12), st.text("0123456789abcdef", min_size=8, max_size=8))
+@given(st.sampled_from(["rl", "sft"]), st.text(max_size=12), st.text(max_size=12),
+    st.text("0123456789abcdef", min_size=8, max_size=8))
 def test_a_run_name_is_always_a_directorys(kind, name, model, short):
     """And no option, no hidden file, nothing that a shell takes apart."""
     made = make_run_name(kind, dict(rl(source(name=name)), data={"name": name}, model={"name": model}), short)

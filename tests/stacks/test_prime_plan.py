@@ -1,12 +1,15 @@
 """prime-rl's resolved config as a plan: GPUs, ports, nodes, servers, the block."""
 import pytest
+from checkouts import add_prime_config, build_prime_checkout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlrun.stacks import prime_plan
+from rlrun.errors import OperatorError
+from rlrun.stacks import DryRunResult, prime, prime_plan
 from rlrun.stacks.prime_plan import Resume, count_gpus, list_ports, read_topology, render_block, show_gpus
 from rlrun.stacks.prime_rundir import RunDir
-from rlrun.values import Port
+from rlrun.values import Checkout, Config, Outcome, Port, Request
+from steps.made import make_machine
 
 INFERENCE = {"server": {"port": 8000, "host": None}, "router": {"type": "vllm"}, "backend_port": 8100,
              "vllm": {"model": "m", "tensor_parallel_size": 2, "data_parallel_size": 1, "data_parallel_rpc_port": 13345}}
@@ -34,7 +37,8 @@ def ports(kind, data):
 
 
 @pytest.mark.parametrize("kind, data, counts", [
-    ("evals", {}, (0, 0)), ("inference", INFERENCE, (2, 0)), ("inference", change(INFERENCE, "vllm.data_parallel_size", 4), (8, 0)),
+    ("evals", {}, (0, 0)), ("inference", INFERENCE, (2, 0)),
+    ("inference", change(INFERENCE, "vllm.data_parallel_size", 4), (8, 0)),
     ("inference", change(change(INFERENCE, "vllm.data_parallel_size", 16), "vllm.data_parallel_size_local", 4), (8, 0)),
     ("inference", {}, (None, 0)), ("inference", {"vllm": {"tensor_parallel_size": 2}}, (None, 0)),
     ("rl", {"inference": {}, "deployment": {"num_infer_gpus": 6, "num_train_gpus": 2}}, (0, 2)),
@@ -54,9 +58,11 @@ def test_gpus(kind, data, counts):
 @pytest.mark.parametrize("kind, counts, visible, shown", [
     ("rl", (1, 1), None, "inference GPU 0 · trainer GPU 1"), ("rl", (2, 6), None, "inference GPU 0,1 · trainer GPU 2,3,4,5,6,7"),
     ("rl", (1, 2), "4,5, 6,7", "inference GPU 4 · trainer GPU 5,6"), ("sft", (0, 2), "3,1", "trainer GPU 3,1"),
-    ("rl", (1, 2), "4", "inference GPU 4 · trainer GPU none left"), ("rl", (1, 1), "", "inference GPU none left · trainer GPU none left"),
+    ("rl", (1, 2), "4", "inference GPU 4 · trainer GPU none left"),
+    ("rl", (1, 1), "", "inference GPU none left · trainer GPU none left"),
     ("rl", (1, 1), "GPU-8f,GPU-9e", "inference GPU GPU-8f · trainer GPU GPU-9e"), ("evals", (0, 0), "0", "none"),
-    ("inference", (2, 0), "0,,1,", "inference GPU 0,1"), ("rl", (None, None), None, "inference GPUs unknown · trainer GPUs unknown"),
+    ("inference", (2, 0), "0,,1,", "inference GPU 0,1"),
+    ("rl", (None, None), None, "inference GPUs unknown · trainer GPUs unknown"),
     ("rl", (0, None), None, "trainer GPUs unknown")])
 def test_shown_gpus(kind, counts, visible, shown):
     assert show_gpus(kind, counts, visible) == shown
@@ -101,7 +107,8 @@ def test_ports_of_a_server(data, found):
 def test_env_servers_are_numbered_through_train_and_eval():
     assert ports("rl", rl(("a", "b"), ("c",)))[3:] == [("env server a", 5000), ("env server b", 5001), ("env server c", 5002)]
     data = rl()
-    data["orchestrator"]["train"]["source"] = [source("a", "tcp://127.0.0.1:5000"), source("b"), source("c", "tcp://pod:1"), source("d")]
+    data["orchestrator"]["train"]["source"] = [source("a", "tcp://127.0.0.1:5000"), source("b"), source("c", "tcp://pod:1"),
+        source("d")]
     assert ports("rl", data)[3:] == [("env server b", 5001), ("env server d", 5003)]
     evals = {"env_server_base_port": 6000, "source": [source("x"), source("y", ""), {"name": "own", "env": {}}]}
     assert ports("sft", {"eval": evals}) == [("env server x", 6000), ("env server own", 6002)]
@@ -129,7 +136,8 @@ def test_ports_of_the_trainer(trainer, found):
 @pytest.mark.parametrize("server, url", [
     ({"port": 8000}, "http://localhost:8000"), ({"port": 8000, "host": "0.0.0.0"}, "http://localhost:8000"),
     ({"port": 8000, "host": "::"}, "http://localhost:8000"), ({"port": 8000, "host": "::1"}, "http://[::1]:8000"),
-    ({"port": 1, "host": "10.0.0.2"}, "http://10.0.0.2:1"), ({"port": None}, ""), ({}, ""), (None, ""), ({"port": "81"}, "http://localhost:81")])
+    ({"port": 1, "host": "10.0.0.2"}, "http://10.0.0.2:1"), ({"port": None}, ""), ({}, ""), (None, ""),
+    ({"port": "81"}, "http://localhost:81")])
 def test_a_servers_address(server, url):
     assert prime_plan.find_server_url({"server": server}) == url
 
@@ -138,7 +146,8 @@ def test_the_server_that_is_asked():
     assert prime_plan.find_client_url("evals", {"eval": {"client": {"base_url": "http://a/v1"}}}) == "http://a/v1"
     data = {"orchestrator": {"model": {"client": {"base_url": "http://b/v1"}}}}
     assert prime_plan.find_client_url("rl", data) == "http://b/v1" and prime_plan.find_client_url("evals", data) == ""
-    assert [url for url in ("http://localhost:1/v1", "http://127.0.0.1", "http://[::1]:8/x", "http://localhost.x/", "http://[", "", "x")
+    assert [url for url in ("http://localhost:1/v1", "http://127.0.0.1", "http://[::1]:8/x", "http://localhost.x/", "http://[",
+        "", "x")
             if prime_plan.is_local_url(url)] == ["http://localhost:1/v1", "http://127.0.0.1", "http://[::1]:8/x"]
 
 
@@ -170,7 +179,8 @@ def test_rows_of_rl():
         "model": "o/M  LoRA rank=16", "environments": "a, b  eval: c every 5 steps", "algorithm": "grpo",
         "batch": "128 rollouts/step = 8 prompts × 16", "context": "seq_len=2048  max_completion_tokens=128  temperature=0.0",
         "schedule": "max_steps=20", "optimizer": "adamw  lr=3e-06  constant", "broadcast": "nccl on localhost:29501",
-        "checkpoints": "every 10 steps, the last 2 kept  in /d/checkpoints", "resume": "no: from the beginning", "wandb": "p / ?  offline"}
+        "checkpoints": "every 10 steps, the last 2 kept  in /d/checkpoints", "resume": "no: from the beginning",
+        "wandb": "p / ?  offline"}
     data["orchestrator"].update(batch_size=None, token_batch_size=4096, group_size=3)
     data["trainer"].update(max_steps=None, ckpt=None, weight_broadcast={"type": "filesystem"}, model={"name": "m", "lora": None})
     found = rows("rl", dict(data, monitors={"wandb": None}), Resume(True, 7, "/o/x/checkpoints/step_7"), run)
@@ -189,22 +199,27 @@ def test_rows_of_the_other_kinds():
            "optim": {"type": "adamw", "lr": 1e-5}, "ckpt": {"interval": None}, "eval": {"interval": 25, "source": [source("a")]},
            "monitors": {"wandb": {"project": "p", "name": "n"}}}
     found = rows("sft", sft)
-    assert (found["data"], found["eval"], found["checkpoints"], found["wandb"]) == ("fake  batch=8", "a every 25 steps", "at the end",
+    assert (found["data"], found["eval"], found["checkpoints"], found["wandb"]) == ("fake  batch=8", "a every 25 steps",
+        "at the end",
                                                                                     "p / n")
-    assert rows("inference", INFERENCE) == {"model": "m", "parallel": "tensor 2 × data 1", "context": "max_model_len=the model's own"}
+    assert rows("inference", INFERENCE) == {"model": "m", "parallel": "tensor 2 × data 1",
+        "context": "max_model_len=the model's own"}
     found = rows("evals", {"model": "m", "eval": {"num_examples": 8, "group_size": 1, "source": [source("a"), source("b")],
                                                   "client": {"base_url": "http://h:1/v1"}}})
     assert (found["model"], found["environments"], found["server"]) == ("m", "a, b", "http://h:1/v1")
     assert found["scale"] == "num_examples=8  group_size=1" and found["online"].startswith("no")
 
 
-KEYS = st.sampled_from("""trainer orchestrator inference deployment eval train source env taskset id name model vllm server port router
-    backend_port data_parallel_size data_parallel_rpc_port tensor_parallel_size num_train_gpus num_infer_gpus type num_nodes
-    num_train_nodes num_infer_nodes num_infer_replicas env_server_base_port weight_broadcast rollout_transport metrics_server host
-    monitors wandb ckpt interval batch_size group_size client base_url lora optim online serve address sampling data""".split())
+KEYS = st.sampled_from("""
+    trainer orchestrator inference deployment eval train source env taskset id name model vllm server port router backend_port
+    data_parallel_size data_parallel_rpc_port tensor_parallel_size num_train_gpus num_infer_gpus type num_nodes
+    num_train_nodes num_infer_nodes num_infer_replicas env_server_base_port weight_broadcast rollout_transport metrics_server
+    host monitors wandb ckpt interval batch_size group_size client base_url lora optim online serve address
+    sampling data""".split())
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-9, 99999), st.floats(), st.sampled_from([
     "", "8", "x", "None", "nccl", "zmq", "multi_node", "disaggregated", "localhost"]))
-TABLES = st.recursive(LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(KEYS, inner, max_size=5)), max_leaves=20)
+TABLES = st.recursive(LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(KEYS, inner, max_size=5)),
+                      max_leaves=20)
 
 
 @settings(max_examples=80, deadline=None)
@@ -216,4 +231,78 @@ def test_any_table_is_told_somehow(kind, data):
     assert isinstance(read_topology(kind, data).nodes, int) and read_topology(kind, data).nodes >= 1
     assert all(isinstance(port, Port) and 0 < port.number < 65536 for port in list_ports(kind, data))
     text = render_block(kind, prime_plan.make_rows(kind, data, NO_RESUME, None))
-    assert isinstance(text + show_gpus(kind, counts, None) + prime_plan.find_server_url(data) + prime_plan.find_client_url(kind, data), str)
+    assert isinstance(text + show_gpus(kind, counts, None) + prime_plan.find_server_url(data) + prime_plan.find_client_url(kind,
+        data), str)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    root = build_prime_checkout(tmp_path_factory.mktemp("toy") / "c")
+    add_prime_config(root, "elsewhere", '[ckpt]\noutput_dir = "/data/ckpts"\n[trainer]\n[orchestrator]\n')
+    add_prime_config(root, "more", '[run]\ndir = "d"\n[ckpt]\noutput_dir = "/data/more"\n')
+    return root
+
+
+def request(root, *overrides, name="configs/debug/elsewhere.toml", kind="rl"):
+    return Request(Checkout("prime", root), Config("%s/%s" % (root, name), name, kind), overrides)
+
+
+ENVIRON = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+SCRATCH = "/nonexistent/rlrun-check-7-00c0ffee00c0"
+
+
+def order(root, words, **more):
+    """The words of the dry run behind its config."""
+    found = prime.plan_dry_run(request(root, *words.split(), **more), ENVIRON, False, SCRATCH)
+    assert found.env["NEVER_CLEAN"] == "1" and found.argv[1] == "@"
+    return " ".join(found.argv[3:])
+
+
+SAFE = "--dry-run --output-dir %s/outputs --no-clean --no-resume --run.name " % SCRATCH
+CKPT = " --ckpt.output-dir %s/checkpoints" % SCRATCH
+
+
+@pytest.mark.parametrize("words, before, name, after", [
+    ("", "", None, CKPT), ("--run.name n --clean", "", "n", CKPT), ("--resume.step 5 --x 1", "--x 1 ", None, CKPT),
+    ("--output-dir /o --ckpt", "--ckpt ", None, CKPT), ("--ckpt.output-dir None", "", None, ""),
+    ("--no-ckpt", "--no-ckpt ", None, ""),
+    ("--output-dir /o @ configs/debug/more.toml", "@ configs/debug/more.toml ", None, " --run.dir {name}" + CKPT),
+    ("--max-steps 5 @ configs/debug/more.toml", "@ configs/debug/more.toml --max-steps 5 ", None, " --run.dir {name}" + CKPT),
+    ("--run.name n --run.dir d", "", "n", " --run.dir n" + CKPT), ("--no-dry-run", "", None, CKPT)])
+def test_a_dry_run_is_kept_in_its_own_folder(checkout, words, before, name, after):
+    found = order(checkout, words)
+    name = name or "no-env--" + SCRATCH[-8:]
+    assert found == before + SAFE + name + after.format(name=name)
+
+
+def test_a_dry_run_of_a_server(checkout):
+    found = order(checkout, "--output-dir /o --server.port 1", name="examples/basic/reverse-text/infer.toml", kind="inference")
+    assert found == "--server.port 1 --dry-run --output-dir %s/outputs" % SCRATCH
+
+
+@pytest.mark.parametrize("words, reason", [
+    ("--dry-run", "overrides"), ("--dry-run true", "overrides"), ("--dry-run false", "overrides"), ("--run.name a/b", "run-name"),
+    ("--run.name ..", "run-name"),
+    ("--run.name", "run-name"), ("--run.dir ../x", "run-name"), ("@ nope.yaml --run.name a/b", "run-name")])
+def test_words_that_are_refused(checkout, words, reason):
+    with pytest.raises(OperatorError) as caught:
+        order(checkout, words)
+    assert caught.value.reason == reason and caught.value.code == 2 and caught.value.hint
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("words", [
+    "", "--ckpt.output-dir", "--ckpt.output-dir 5", "--output-dir", "--resume", "--resume.step x", "--resume.step \u00b2",
+    "--resume None", "--clean x",
+    "--deployment.num-train-gpus 2 --deployment.num-infer-gpus --inference", "--env-vars {} --trainer.env-vars x",
+    "--inference.router --slurm",
+    "--monitors.wandb --orchestrator 5", "--orchestrator.train.source x --model",
+    "--inference.vllm.data-parallel-size 4 --inference.server.port 1"])
+def test_a_plan_where_prime_rls_code_could_not_be_asked(checkout, tmp_path, words, code):
+    """Out of what is written, with the command line's words in it; and where the runner refused them."""
+    result = DryRunResult(Outcome((), "ended", code, b"Dry run complete.", b"", 1.0), (), str(tmp_path), ())
+    plan, preflight = prime.read_dry_run(request(checkout, *words.split()), result, ENVIRON, "20260801")
+    assert preflight.died is bool(code) and bool(plan.block) is not bool(code)
+    assert plan.gpu_count is None or isinstance(plan.gpu_count, int)
+    machine = make_machine()
+    assert all(check.detail for check in prime.judge_config(plan) + prime.judge_live(plan, machine))

@@ -43,7 +43,8 @@ def test_a_directory_that_is_not_there(run):
 
 
 def test_all_that_lies_in_one(run, tmp_path):
-    make(run, "checkpoints/step_10/trainer", "checkpoints/step_9", "checkpoints/step_x", "checkpoints/latest", "checkpoints/step_10.tmp",
+    make(run, "checkpoints/step_10/trainer", "checkpoints/step_9", "checkpoints/step_x", "checkpoints/latest",
+        "checkpoints/step_10.tmp",
          "logs/attempt_1", "logs/attempt_10", "logs/attempt_9", "logs/attempt_x", "job_7.log", "launcher/logs/job_12.log",
          "launcher/logs/job_7.log", "launcher/logs/job_12.err")
     os.symlink("attempt_10", run + "/logs/latest")

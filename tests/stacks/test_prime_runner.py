@@ -31,7 +31,7 @@ def environ(tmp_path):
 def fail(*arguments):
     with pytest.raises(OperatorError) as caught:
         choose(*arguments)
-    assert caught.value.exit_code == 5
+    assert caught.value.code == 5
     return caught.value
 
 
@@ -102,9 +102,12 @@ def test_the_name_of_evals(root):
 
 
 @pytest.mark.parametrize("asked, argv, path_first", [
-    ("uv run", ("uv", "run", "rl"), ""), ("uv run rl", ("uv", "run", "rl"), ""), ("uv run --no-sync", ("uv", "run", "--no-sync", "rl"), ""),
-    (".venv/bin/rl", ("{root}/.venv/bin/rl",), "{root}/.venv/bin"), ("{root}/.venv/bin/rl", ("{root}/.venv/bin/rl",), "{root}/.venv/bin"),
-    ("~/bin/my-uv run", ("{home}/bin/my-uv", "run", "rl"), ""), ("uv run {root}/.venv/bin/rl", ("uv", "run", "{root}/.venv/bin/rl"), ""),
+    ("uv run", ("uv", "run", "rl"), ""), ("uv run rl", ("uv", "run", "rl"), ""),
+    ("uv run --no-sync", ("uv", "run", "--no-sync", "rl"), ""),
+    (".venv/bin/rl", ("{root}/.venv/bin/rl",), "{root}/.venv/bin"),
+    ("{root}/.venv/bin/rl", ("{root}/.venv/bin/rl",), "{root}/.venv/bin"),
+    ("~/bin/my-uv run", ("{home}/bin/my-uv", "run", "rl"), ""),
+    ("uv run {root}/.venv/bin/rl", ("uv", "run", "{root}/.venv/bin/rl"), ""),
     ("{root}/.venv/bin/python -m torch", ("{root}/.venv/bin/python", "-m", "torch", "rl"), "")])
 def test_what_the_operator_asks_for(root, environ, tmp_path, monkeypatch, asked, argv, path_first):
     make(tmp_path / "bin/uv")
@@ -125,7 +128,8 @@ def test_what_is_beside_us_comes_before_what_is_in_the_checkout(root, environ, t
     assert choose(root, "rl", environ, ("tools/uv", "run")).argv[0] == str(tmp_path / "tools/uv")
 
 
-@pytest.mark.parametrize("asked, reason", [("nope run", "no-nope"), ("./nope", "runner"), ("/etc/hostname", "runner"), ("/none/rl", "runner")])
+@pytest.mark.parametrize("asked, reason", [("nope run", "no-nope"), ("./nope", "runner"), ("/dev/null", "runner"),
+    ("/none/rl", "runner")])
 def test_a_runner_that_is_not_there(root, environ, asked, reason):
     error = fail(root, "rl", environ, tuple(asked.split()))
     assert error.reason == reason and asked.split()[0] in error.message
