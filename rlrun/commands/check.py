@@ -38,7 +38,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if terminal.is_quiet:
         lines = checked.summarise(found, terminal)
     else:
-        lines = checked.render(found, terminal, secrets) + checked.render_end(found, where)
+        lines = checked.render(found, terminal, secrets) + checked.render_end(found, where, secrets)
     term.print_result(terminal, "\n".join(lines))
     return BLOCKED if found.verdict.blocking else OK
 

@@ -5,7 +5,6 @@ from ..steps import confirm, judge, record, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.redact import redact
-from ..text.shell import quote_words
 from ..values import Choices
 from . import options as shared
 
@@ -42,13 +41,13 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     return lines
 
 
-def render_end(found: survey.Survey, where: shared.Where) -> List[str]:
+def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ...]) -> List[str]:
     """What to do next, and the line that launches or checks again."""
     lines = report.render_steps(found.verdict.checks)
     if found.plan.topology.nodes > 1 and not found.plan.is_submission:
-        lines.append("Other nodes: rlrun nodes %s" % quote_words(shared.name_config(where, found.plan)))
+        lines.append("Other nodes: rlrun nodes %s" % shared.name_again(where, found.plan, secrets))
     if found.verdict.blocking:
-        lines.append("Re-check: rlrun check %s" % quote_words(shared.name_config(where, found.plan)))
+        lines.append("Re-check: rlrun check %s" % shared.name_again(where, found.plan, secrets))
     else:
         earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
         if earlier:
@@ -56,5 +55,6 @@ def render_end(found: survey.Survey, where: shared.Where) -> List[str]:
         choices = Choices("", bool(earlier), "", "", "")
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
         lines.append("Launch: %s" % confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
-                                                                  shared.name_config(where, found.plan), shared.name_program()))
+                                                                  shared.name_config(where, found.plan), shared.name_program(),
+                                                                  secrets=secrets))
     return lines

@@ -7,6 +7,7 @@ from typing import Any, List, NamedTuple, Tuple
 from ..errors import USAGE, OperatorError
 from ..steps import orient
 from ..text import terminal as term
+from ..text.redact import redact_words
 from ..text.shell import escape_controls, quote_words
 from ..values import Checkout, Config, Plan, Request
 
@@ -96,6 +97,12 @@ def name_config(where: Where, plan: Plan) -> List[str]:
     for option, value in (("--root", where.root), ("--kind", where.kind), ("--runner", where.runner)):
         words += [option, value] if value else []
     return words
+
+
+def name_again(where: Where, plan: Plan, secrets: Tuple[str, ...]) -> str:
+    """What follows `rlrun check` for the same plan: the config's words and the overrides, shell-safe, without a secret."""
+    rest = " -- " + quote_words(redact_words(plan.overrides, secrets)) if plan.overrides and not where.again else ""
+    return quote_words(name_config(where, plan)) + rest
 
 
 def _is_inside(root: str) -> bool:

@@ -181,7 +181,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
         _check_confirmed(found, where, choices, secrets)
     is_again = choices.again or bool(record.find_launched(plan.root, found.fingerprint.digest))
     line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
-                                         shared.name_config(where, plan), shared.name_program(), where.command)
+                                         shared.name_config(where, plan), shared.name_program(), where.command, secrets)
     if not terminal.is_interactive:
         if not choices.confirm:
             error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
@@ -205,7 +205,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
 def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...]) -> None:
     if found.fingerprint.digest != choices.confirm:
         earlier = record.find_launched(found.plan.root, choices.confirm)
-        look = ["export" if where.command == "export" else "check"] + shared.name_config(where, found.plan)
+        look = "%s %s" % ("export" if where.again else "check", shared.name_again(where, found.plan, secrets))
         raise confirm.refuse_other_plan(choices.confirm, look, found.fingerprint, earlier, _list_recent(found), secrets)
     _refuse_again(found, choices)
 

@@ -102,7 +102,7 @@ def read_tables(paths: Sequence[str], python: str = "", timeout_seconds: float =
         kind = _KINDS.get(os.path.splitext(path)[1], "")
         text, error = _read_text(path) if kind else ("", "not a .toml, .json, .yaml or .yml file")
         if error:
-            found[path] = _fail(error)
+            found[path] = _fail(error, error.startswith("more than"))
         elif kind == "json":
             found[path] = _parse(lambda text: json.loads(text, parse_int=_read_integer), text)
         elif kind == "toml" and toml:
@@ -176,7 +176,7 @@ def _parse(parse: Any, text: str) -> Table:
     try:
         return _accept(parse(text))
     except RecursionError:
-        return _fail("nested too deeply")
+        return _fail("nested too deeply", True)
     except ValueError as error:  # JSONDecodeError and TOMLDecodeError are such
         return _fail(str(error))
 
@@ -265,5 +265,5 @@ def _judge(answer: Optional[Tuple[str, Any]], kind: str, python: str, outcome: O
     if state == "table":
         return _accept(held)
     if state == "error":
-        return _fail(str(held))
+        return _fail(str(held), "nested" in str(held))
     return _fail("no %s parser in %s (%s)" % (_PARSERS[kind][0], python, _PARSERS[kind][1]), True)

@@ -173,6 +173,12 @@ def _read_preflight(kind: str, result: DryRunResult) -> Preflight:
     is_done = os.path.isfile(os.path.join(result.scratch, "resolved.json")) if kind == "evals" else \
         _DRY_RUN_DONE.search(text) is not None
     is_whole = result.outcome.how == "ended" and result.outcome.code == 0 and is_done
+    # The words that the dry run is not given are in the other one, which loads the config and no more: what it refuses, the
+    # launch refuses. One that fails without the box of a config error tells of itself alone.
+    for beside in result.beside if is_whole else ():
+        words = strip_colour(beside.output.decode("utf-8", "replace"))
+        if beside.how == "ended" and beside.code != 0 and "╭" in words:
+            text, is_whole = words, False
     if is_whole:
         words = "its config loads" + ("; evals has no dry run" if kind == "evals" else "")
         return Preflight((PreflightLine("OK", words),), False, False, "", words)
@@ -259,7 +265,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     ports = () if is_submission else prime_plan.list_ports(kind, data)
     rows += _make_place_rows(kind, data, counts, ports, environ, is_submission, script_text, os.path.join(real, script_name))
     rows += [("output", output_dir)] if not has_run_dir else []
-    note = _note_log(kind, run, run_dir, output_dir, is_submission)
+    note = _note_log(kind, known, run, run_dir, is_submission)
     rows += [("logs", note.replace(run_dir + "/", "") if run_dir else note), ("runner", " ".join(runner.argv))]
     environment = {key: value for key, value in environ.items() if key in _PYTHON_NAMES or key.startswith("CUDA_")}
     for place in ((), ("trainer",), ("orchestrator",), ("inference",)):
@@ -336,10 +342,12 @@ def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int
     return rows + [("ports", " · ".join("%s %d" % (port.purpose, port.number) for port in ports))] if ports else rows
 
 
-def _note_log(kind: str, run: Optional[prime_rundir.RunDir], run_dir: str, output_dir: str, is_submission: bool) -> str:
+def _note_log(kind: str, data: Dict[str, Any], run: Optional[prime_rundir.RunDir], run_dir: str, is_submission: bool) -> str:
     if run is None:
         return "the launch log" if not is_submission else "the job log"
-    return "%s/logs/latest/%s.log  (attempt %d)" % (run_dir, "{trainer,orchestrator,inference}" if kind == "rl" else "trainer",
+    parts = ["trainer"] + (["orchestrator"] if kind == "rl" else ["evals"] if data.get("eval") else [])
+    parts += ["inference"] if data.get("inference") else []
+    return "%s/logs/latest/%s.log  (attempt %d)" % (run_dir, "{%s}" % ",".join(parts) if len(parts) > 1 else parts[0],
                                                              1 + max([int(name[8:]) for name in run.attempts] or [0]))
 
 

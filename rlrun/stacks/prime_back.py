@@ -136,7 +136,7 @@ def guess_job_log(run_dir: str, job: str) -> str:
             if name.endswith(".sbatch"):
                 try:
                     with open(os.path.join(folder, name), "rb") as file:
-                        asked = slurm.read_directives(file.read(1 << 16).decode("utf-8", "replace"))
+                        asked = slurm.read_directives(file.read(1 << 16).decode("utf-8", "replace"), dict(os.environ))
                 except OSError:
                     continue
                 path = slurm.expand_output(asked.get("output", ""), job, asked.get("job-name", ""))

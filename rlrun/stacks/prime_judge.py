@@ -65,7 +65,7 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
     if is_reused:
         if own.resume.is_asked and own.resume.step is None:
             checks.append(Check("live", "resume:none", "advisory", "--resume, and there is no checkpoint in %s: it would begin "
-                                "at step 0 in an earlier run's directory" % run.checkpoints, "Is this the right --run.name?"))
+                                "at step 0" % run.checkpoints, "Is this the right --run.name?"))
         elif own.resume.is_asked and own.resume.source and not os.path.isdir(own.resume.source):
             checks.append(Check("live", "run:exists", "blocks", "the checkpoint to resume from is not there: %s"
                                 % own.resume.source, "There are: %s" % (", ".join(map(str, run.steps)) or "none")))

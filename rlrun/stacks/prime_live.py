@@ -40,7 +40,7 @@ class _RunDir(NamedTuple):
 _TITLE = re.compile(r"(PRIME-RL|PRL)::([A-Za-z]+)")
 _PREFIXES = ("PRIME-RL::", "PRL::")
 # set_proc_title in src/prime_rl. There is a PRL::Dashboard too, one daemon per user: no part of any run.
-_TITLES = {"Launcher": _Part("runner", "", "launcher"), "SFT": _Part("runner", "sft", "launcher"),
+_TITLES = {"Launcher": _Part("runner", "rl", "launcher"), "SFT": _Part("runner", "sft", "launcher"),
            "Evals": _Part("runner", "evals", "evals"), "Inference": _Part("runner", "inference", "inference"),
            "Orchestrator": _Part("trainer", "rl", "orchestrator"), "EnvServer": _Part("worker", "", "env server"),
            "Trainer": _Part("trainer", "", "trainer"), "SFTTrainer": _Part("trainer", "sft", "trainer")}

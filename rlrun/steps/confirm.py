@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ..errors import NOT_CONFIRMED, USAGE, OperatorError
 from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes
+from ..text.redact import redact_words
 from ..text.shell import quote_words
 from ..values import Board, Choices, Fingerprint, Plan
 from . import digest, judge_config
@@ -102,7 +103,7 @@ def check_digest(word: str) -> str:
     return word.strip().lower()
 
 
-def refuse_other_plan(confirmed: str, look: List[str], print_: Fingerprint, earlier: Optional[Dict[str, Any]],
+def refuse_other_plan(confirmed: str, look: str, print_: Fingerprint, earlier: Optional[Dict[str, Any]],
                       recent: Tuple[str, ...], secrets: Tuple[str, ...]) -> OperatorError:
     """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `look`: the words that show
     it again; `secrets` are what was taken out of the recorded parts."""
@@ -117,7 +118,7 @@ def refuse_other_plan(confirmed: str, look: List[str], print_: Fingerprint, earl
         what = "What changed is not recorded; none of its files is newer than a day: look at environment and revision"
     return OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (print_.digest, confirmed, what),
                          "Look at it again (rlrun %s) and confirm %s if it is right."
-                         % (quote_words(look), print_.digest), NOT_CONFIRMED, "digest")
+                         % (look, print_.digest), NOT_CONFIRMED, "digest")
 
 
 def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:
@@ -135,9 +136,9 @@ def refuse_unanswered(questions: List[Question], line: str) -> OperatorError:
 
 
 def describe_confirm_line(plan: Plan, value: str, questions: List[Question], choices: Choices, config_words: List[str],
-                          program: str, command: str = "run") -> str:
+                          program: str, command: str = "run", secrets: Tuple[str, ...] = ()) -> str:
     """The exact line that launches this plan where nobody can be asked; `config_words` name the config, `program` is how
-    rlrun is started, shell-safe."""
+    rlrun is started, shell-safe; a secret among the overrides is not in it."""
     words = [command] + config_words + ["--confirm", value]
     if choices.again:
         words.append("--again")
@@ -150,5 +151,6 @@ def describe_confirm_line(plan: Plan, value: str, questions: List[Question], cho
     for name in ("board", "old-log"):
         if given[name]:
             words += ["--" + name, given[name]]
-    rest = " -- " + quote_words(list(plan.overrides)) if plan.overrides and command == "run" else ""
+    shown = redact_words(plan.overrides, secrets)  # a key that was typed is not shown: it has to be typed again
+    rest = " -- " + quote_words(shown) if plan.overrides and command == "run" else ""
     return program + " " + quote_words(words) + rest

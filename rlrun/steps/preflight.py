@@ -116,7 +116,8 @@ def finish_dry_run(dry_run: DryRun, timeout_seconds: float) -> Tuple[Plan, Prefl
     finally:
         drop_dry_run(dry_run)
     if preflight.died:
-        preflight = preflight._replace(summary="the runner's own check %s" % child.describe(outcome))
+        failed = next((one for one in (outcome,) + beside if one.how != "ended" or one.code), outcome)
+        preflight = preflight._replace(summary="the runner's own check %s" % child.describe(failed))
     return plan, preflight, outcome
 
 

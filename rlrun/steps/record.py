@@ -130,8 +130,8 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
     record: Dict[str, Any] = {
         "schema": SCHEMA, "id": os.path.basename(paths.record), "state": "launching", "digest": print_.digest,
         "stack": plan.stack, "kind": plan.kind, "root": plan.root, "config": plan.config_shown,
-        "config_path": plan.config, "config_sha256": hash_file(plan.config), "overrides": list(plan.overrides),
-        "argv": list(plan.argv),
+        "config_path": plan.config, "config_sha256": hash_file(plan.config),
+        "overrides": list(redact.redact_words(plan.overrides, secrets)), "argv": list(redact.redact_words(plan.argv, secrets)),
         "launch_command": redact.redact(drop_volatile(plan.launch_command, find_volatile(plan)), secrets),
         "project": plan.project, "experiment": "" if plan.name_is_volatile else plan.experiment,
         "name_is_volatile": plan.name_is_volatile, "launch_log": paths.launch_log,
