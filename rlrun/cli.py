@@ -126,7 +126,13 @@ def _parse(command: Command, words: List[str]) -> Any:
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto; NO_COLOR counts")
     parser.add_argument("-q", "--quiet", action="store_true", help="results only")
     try:
-        return parser.parse_args(words)
+        # Configs may stand on both sides of an option, which argparse alone takes for words that nobody asked for.
+        options, rest = parser.parse_known_args(words)
+        if rest and hasattr(options, "config") and not any(word.startswith("-") for word in rest):
+            options.config, rest = list(options.config) + rest, []
+        if rest:
+            parser.error("unrecognized arguments: %s" % " ".join(rest))
+        return options
     except SystemExit as error:
         raise _Done(int(error.code or 0))
 

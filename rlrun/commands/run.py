@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
 from ..stacks import load_stack
-from ..steps import confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes, survey
+from ..steps import claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes, survey
 from ..steps.board import pick_served
 from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
@@ -196,7 +196,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
         given[question.name] = _ask_choice(question, terminal)
     if not choices.confirm:
         _ask_yes(found, terminal)
-        _ask_name(plan, terminal)
+        _ask_name(found, terminal)
     mode = choices.mode or ("background" if choices.confirm else _ask_mode(terminal))
     board = "" if found.is_visible else given["board"]
     return _Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
@@ -252,12 +252,14 @@ def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
     raise OperatorError("not launched", "Edit the config, then run this again.", NOT_CONFIRMED, "answered-no")
 
 
-def _ask_name(plan: Plan, terminal: term.Terminal) -> None:
+def _ask_name(found: survey.Survey, terminal: term.Terminal) -> None:
     """A launch that deletes a directory takes more than a yes: its name. A digest says as much: it names the paths."""
+    plan = found.plan
     if not plan.typed_name:
         return
-    line = term.ask(terminal, "\nThis launch deletes %s and all that is in it.\nType its name, %s, to go on: " % (
-        escape_controls(plan.run_dir), escape_controls(plan.typed_name)))
+    line = term.ask(terminal, "\nThis launch deletes %s and all that is in %s.\nType the run's name, %s, to go on: " % (
+        escape_controls(" and ".join(path.path for path in found.sweep.paths) or plan.run_dir),
+        "it" if len(found.sweep.paths) < 2 else "them", escape_controls(plan.typed_name)))
     if line is None or line.strip() != plan.typed_name:
         raise OperatorError("not launched: the directory's name was not typed, and nothing was deleted",
                             "Leave --clean away to keep it, or take another --run.name.", NOT_CONFIRMED, "answered-no")
@@ -283,7 +285,8 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
-            "link": None, "verdict_warnings": list(found.verdict.warnings)})
+            "link": None, "ports": [port.number for port in plan.ports], "gpus": list(claims.name_gpus(plan)),
+            "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while

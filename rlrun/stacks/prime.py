@@ -5,6 +5,7 @@ what lies on the disk tells. prime_config.py reads configs before the runner has
 prime_rundir.py a run's directory, prime_runner.py how commands start, prime_judge.py judges, prime_back.py reads back,
 prime_live.py tells processes, prime_export.py converts checkpoints.
 """
+import glob
 import os
 import re
 import shlex
@@ -252,6 +253,8 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     resume = _read_resume(known.get("resume"), run, root)
     cleans = [one for one in dict.fromkeys((run_dir, ckpt_dir)) if one and os.path.lexists(one)] \
         if has_run_dir and known.get("clean") and not resume.is_asked and not environ.get("NEVER_CLEAN") else []
+    if cleans and run:  # the earlier attempts go with it: the new one is the first again
+        run = run._replace(attempts=())
     is_submission = bool(script) or bool(known.get("slurm"))
     counts = prime_plan.count_gpus(kind, data) if data else (None, None)
     name_words = _name_words(kind, raw, name)
@@ -291,7 +294,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         ports=ports, modules=tuple(modules),
         soft_modules=_SOFT_MODULES[kind],
         venv=prime_config.find_venv(root, environ), ray_dir="", shm_bytes=1 << 30,
-        sweep=SweepRule((), deleted, _describe_deletes(cleans, resume, deleted), True),
+        sweep=SweepRule((), tuple(map(_name_deleted, deleted)), _describe_deletes(cleans, resume, deleted), True),
         write_dirs=tuple(dict.fromkeys(one for one in (os.path.join(root, "logs"), real, ckpt_dir) if one)), prints_secrets=False,
         gates=(), stage=_STAGES["submission" if is_submission else kind],
         more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False, log_note=note,
@@ -328,6 +331,11 @@ def _describe_deletes(cleans: List[str], resume: prime_plan.Resume, deleted: Tup
     if resume.is_asked:
         return "--resume deletes the rollouts and broadcasts past the step that it continues from"
     return ""
+
+
+def _name_deleted(path: str) -> str:
+    """A path as a glob that means it alone, by the folder that it really lies in: a link to another changes what is deleted."""
+    return glob.escape(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
 
 
 def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int], Optional[int]], ports: Any,

@@ -149,10 +149,10 @@ def guess_job_log(run_dir: str, job: str) -> str:
 
 def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:
     """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started; and so does the
-    launcher's, where it leads one of its own."""
+    launcher's, where it leads one of its own. (-s: a plain sh knows no -TERM before `--`.)"""
     jobs = facts.get("jobs")
     groups = " ".join("-%d" % one for one in [pgid] + list(facts.get("groups") or ()))
-    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -%s -- %s" % (STOP_SIGNAL, groups)
+    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -s %s -- %s" % (STOP_SIGNAL, groups)
 
 
 def describe_server(url: str, models: Sequence[str]) -> List[str]:

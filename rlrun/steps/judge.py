@@ -7,7 +7,7 @@ from ..host import address
 from ..stacks import load_stack
 from ..text.redact import redact
 from ..values import Board, Check, Git, Machine, Plan, Preflight, Sweep, Verdict
-from . import judge_config, judge_host, judge_machine
+from . import claims, judge_config, judge_host, judge_machine
 
 
 def judge_preflight(preflight: Preflight) -> List[Check]:
@@ -64,7 +64,8 @@ def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str,
     is_head = judge_host.is_head_node(plan, addresses) is not False
     own: List[Check] = load_stack(plan.stack).judge_live(plan, machine)
     return (judge_machine.judge_jobs(plan, machine) + judge_machine.judge_gpus(plan, machine)
-            + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep) + own)
+            + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep)
+            + claims.judge_claims(plan, machine) + own)
 
 
 def make_verdict(checks: Iterable[Check]) -> Verdict:

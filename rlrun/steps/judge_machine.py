@@ -81,7 +81,7 @@ def describe_stop(run: LiveRun) -> str:
     name = load_recognisers()[run.stack].STOP_SIGNAL
     name = "TERM" if name == "INT" and procs.ignores_interrupt(run.top.pid) else name
     if run.top.pgid == run.top.pid:
-        return "kill -%s -- -%d" % (name, run.top.pgid)
+        return "kill %s -- -%d" % ("-INT" if name == "INT" else "-s " + name, run.top.pgid)
     return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))
 
 

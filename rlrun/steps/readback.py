@@ -40,7 +40,8 @@ def read_back(launch: Launch, plan: Plan) -> Readback:
 
 def complete(record: Dict[str, Any]) -> Dict[str, Any]:
     """A record with the name and the logs that the run told, where rlrun was ended before it could write them down."""
-    is_told = record.get("experiment") and (record["jobs"] or not record.get("is_submission"))
+    is_told = record.get("experiment") and (record["jobs"] or not record.get("is_submission")) and (
+        not record["run_dir"] or record["train_log"] or record["jobs"])
     if is_told or not record.get("launch_log") or record.get("stack") not in STACKS:
         return record
     text = tail.read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")

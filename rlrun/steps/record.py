@@ -198,9 +198,10 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
                   time_seconds=UNKNOWN_SECONDS if time_seconds is None else time_seconds,
                   runner=_read_process(record.get("runner")), keeper=_read_process(record["keeper"]),
                   parts={name: str(text) for name, text in (_read_flat(record.get("parts")) or {}).items()},
-                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings", "before")})
+                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus")})
     facts = record.get("facts")
-    record["jobs"] = [str(one) for one in _read_list(facts.get("jobs") if isinstance(facts, dict) else None)]
+    jobs = facts.get("jobs") if isinstance(facts, dict) else None
+    record["jobs"] = [str(one) for one in _read_list(jobs)]
     record["job_states"] = {}
     ended = record["exit"]
     if ended:

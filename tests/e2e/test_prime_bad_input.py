@@ -293,7 +293,7 @@ def test_P5_live_runs_of_prime_keep_lego_away(scene: Scene, shared_prime: str, t
     assert "job:running" in found.blocking
     told = details(found, "job:running")
     assert "PRIME-RL::Launcher" in told and "PRL::Launcher" in told and "tail" not in told and told.count("\n") == 1
-    assert "kill -TERM -- -" in fixes(found, "job:running")
+    assert "kill -s TERM -- -" in fixes(found, "job:running")
 
 
 def test_P1_tail_of_a_trainer_s_log_is_no_run(scene: Scene, shared_prime: str) -> None:

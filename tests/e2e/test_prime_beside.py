@@ -3,7 +3,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 
 import pytest
 from checkouts import add_prime_config, build_checkout, build_prime_checkout, write_nvidia_smi
@@ -87,9 +86,9 @@ def play_failures(box):
         held = hold()
         found = b.launch_words(box, "held", env=dict(QUICK, TOY_FAIL=part), options=["--again"])
         held.close()
-        b.wait_for(lambda: not list_run(found["runner"]["pid"]), "the end of all of it")  # noqa: B023
+        wait_for_end(box)
         text = b.rlrun(box, "runs", os.path.basename(found["record"])).out
-        facts[part] = {"code": found["code"], "found": found, "runs": text}
+        facts[part] = {"code": found["code"], "found": found, "runs": text, "left": list_run(found["runner"]["pid"])}
     digest = b.check(box, "held", env=dict(QUICK, TOY_FAIL="trainer"))["digest"]
     held = hold()
     facts["text"] = b.rlrun(box, "run", "held", "--again", "--confirm", digest, env=dict(QUICK, TOY_FAIL="trainer"))
@@ -108,7 +107,7 @@ def test_a_run_that_ends_within_the_minute_is_told_with_its_cause(play, root):
         assert (facts[part]["code"], found["exit"], found["ended"]["status"]) == (4, 4, 1), part
         assert found["fatal"][0] == "Error: %s failed with exit code 1" % words, part
         assert b.read(found["facts"]["failed_log"]).count("RuntimeError: toy failure of %s at step 1" % part) == 1
-        assert "ended 1" in facts[part]["runs"]
+        assert "ended 1" in facts[part]["runs"] and facts[part]["left"] == []
     code, out, err = facts["text"]
     shown = out[out.index("The run has ended: ended 1 after"):]
     assert code == 4 and "  Error: Trainer failed with exit code 1\n" in shown
@@ -219,7 +218,7 @@ def play_tour(box):
     stopped = b.shell(box, b.find_stop_line(done.out), cwd="/")
     b.wait_for(lambda: not list_run(row["runner"]["pid"]), "the end of the whole run")
     return {"check": text, "done": done, "row": row, "stopped": stopped, "ended": wait_for_end(box),
-            "same": before == hash_tree(os.path.join(box.root, "configs")), "exe": subprocess.list2cmdline([line])}
+            "same": before == hash_tree(os.path.join(box.root, "configs"))}
 
 
 def test_check_run_runs_and_stop_under_every_python(play, root, each_python):

@@ -13,7 +13,7 @@ from .scene import hash_tree
 
 QUESTION = "Launch with this configuration? [y/N] "
 MODE = "Launch mode? [B]ackground (default) / [F]oreground "
-NAME = "to go on: "
+NAME = ", to go on: "
 # One of its environments is served by somebody else: until the scenario does, the run lives and makes no step.
 HELD = """
 [model]
@@ -56,7 +56,7 @@ sys.exit(code if code >= 0 else 128 - code)
 
 @pytest.fixture
 def root(tmp_path):
-    found = build_prime_checkout(tmp_path / "a prime")
+    found = build_prime_checkout(tmp_path / "a [1] prime")
     add_prime_config(found, "held", HELD)
     return found
 
@@ -158,7 +158,7 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
     assert set(pids.values()) <= set(facts["session"]) and pids["launcher"] == row["runner"]["pid"]
     assert shown["pids"] == "runner=%d" % row["runner"]["pid"]
     assert shown["dashboard"] == ("http://localhost:7788" if layout == "new" else "http://localhost:7799")
-    assert shown["stop"] == "kill -TERM -- -%d" % row["runner"]["pgid"]
+    assert shown["stop"] == "kill -s TERM -- -%d" % row["runner"]["pgid"]
     runner = facts["runner"]
     assert runner["fds"] == {"0": "/dev/null", "1": row["launch_log"], "2": row["launch_log"]}
     assert (runner["sid"], runner["pgid"], runner["tty"], runner["cwd"]) == (runner["pid"], runner["pid"], 0, root)
@@ -170,9 +170,8 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
 
 def play_uv(box):
     found = b.launch_words(box, "held", env=QUICK)
-    pids = {label: pids for label, pids in found["facts"]["pids"].items()}
-    return {"found": found, "titles": read_titles(pids), "runner": b.read("/proc/%d/cmdline" % found["runner"]["pid"]),
-            "group": len(b.list_group(found["runner"]["pgid"])), "row": stop(box, found),
+    return {"found": found, "titles": read_titles(found["facts"]["pids"]),
+            "runner": b.read("/proc/%d/cmdline" % found["runner"]["pid"]), "row": stop(box, found),
             "left": b.find_processes("RL::"), "workers": b.find_processes("Verifiers::"), "record": json.loads(
                 b.read(os.path.join(found["record"], "exit.json")))}
 
@@ -199,7 +198,7 @@ def test_S5_E1_uv_is_no_part_of_the_run_and_the_stop_line_ends_all(play, root, f
         ("launcher", "inference", "orchestrator", "env server", "trainer"), 1)
     assert facts["titles"]["launcher"] == ["PRIME-RL::Launcher"] and facts["titles"]["trainer"] == ["PRIME-RL::Trainer"]
     groups = " -%d" % pids["launcher"][0] if way == "own group" else ""
-    assert found["stop"] == "kill -TERM -- -%d%s" % (pid, groups)
+    assert found["stop"] == "kill -s TERM -- -%d%s" % (pid, groups)
     assert facts["left"] == facts["workers"] == []
     # uv's own signal comes second; where it is late, it meets a launcher that has done its work and heeds none any more
     states = ("killed by SIGTERM",) if way == "own group" else ("ended 1", "ended 143") if is_above else ("ended 1",)
@@ -275,6 +274,7 @@ def test_clean_deletes_only_what_was_named(play, root):
     assert facts["untouched"]
     right = facts["right"]
     assert right["code"] == 0 and right["made"] == ["old"] and facts["left"] == [] and facts["row"]["run_dir"] == folder
+    assert os.path.join(folder, "logs/attempt_1/trainer.log") in right["text"]  # the first again
     assert "sweep:paths" in right["text"] and right["text"].index(folder) < right["text"].index("Launch with")
     digest = facts["digest"]
     assert (digest["code"], digest["launched"]) == (0, True), digest["stderr"]
@@ -290,13 +290,28 @@ def play_clean_digest(box):
     os.makedirs(os.path.join(box.folder, "ckpt/checkpoints/step_1"))
     done = b.rlrun(box, "run", "held", "--confirm", digests[-1], *words[1:], env=QUICK)
     digests.append(b.check(box, "held", *words[1:], env=QUICK)["digest"])
-    return {"digests": digests, "done": done, "left": list_names(os.path.join(box.root, "outputs/old")), "records":
-            b.count_records(box)}
+    facts = {"left": list_names(os.path.join(box.root, "outputs/old"))}
+    os.rename(os.path.join(box.root, "outputs"), os.path.join(box.root, "one"))
+    os.symlink("one", os.path.join(box.root, "outputs"))
+    digests.append(b.check(box, "held", *words[1:], env=QUICK)["digest"])
+    os.symlink("two", os.path.join(box.root, "other"))
+    os.makedirs(os.path.join(box.root, "two/old/checkpoints/step_9"))
+    os.rename(os.path.join(box.root, "other"), os.path.join(box.root, "outputs"))
+    digests.append(b.check(box, "held", *words[1:], env=QUICK)["digest"])
+    done = b.rlrun(box, "run", "held", "--confirm", digests[-2], *words[1:], env=QUICK)
+    session = b.open_rlrun(box, "run", *words, env=QUICK)
+    b.expect(session, QUESTION)
+    b.send(session, "y\n")
+    asked = show(b.expect(session, NAME))
+    b.send(session, "\n")
+    return dict(facts, ended=b.finish(session)[0], asked=asked, linked=[done.code, list_names(os.path.join(
+        box.root, "two/old/checkpoints"))], **{"digests": digests, "done": done, "records": b.count_records(box)})
 
 
 def test_a_digest_names_the_directories_that_it_deletes(play, root):
     facts = play(play_clean_digest, root)
-    assert len(set(facts["digests"])) == 3
+    assert len(set(facts["digests"])) == 5 and facts["linked"] == [3, ["step_9"]]
+    assert "This launch deletes " in facts["asked"] and "/two/old" in facts["asked"] and "/ckpt and all" in facts["asked"]
     assert (facts["done"][0], facts["records"]) == (3, 0) and "checkpoints" in facts["left"]
 
 

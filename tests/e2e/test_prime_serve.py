@@ -118,7 +118,7 @@ def play_slow(box):
 def test_a_server_that_does_not_come_up_is_left_running_and_told(play, root):
     facts = play(play_slow, root)
     code, text, state = facts["Ctrl-C"]
-    assert (code, state) == (0, "running") and "Launched (background)" in text and "kill -TERM -- -" in text
+    assert (code, state) == (0, "running") and "Launched (background)" in text and "kill -s TERM -- -" in text
     assert facts["late"] == [6, 6, True, False, "running"]
     code, text, state = facts["text"]
     assert (code, state) == (6, "running") and "It has not answered within 1 s, and is still alive" in text

@@ -228,8 +228,8 @@ def test_the_log_of_what_failed(tmp_path, words, name):
 
 
 def test_how_to_stop():
-    assert describe_stop(7, {}) == describe_stop(7, {"jobs": []}) == "kill -TERM -- -7"
-    assert describe_stop(7, {"groups": [12, 15]}) == "kill -TERM -- -7 -12 -15"
+    assert describe_stop(7, {}) == describe_stop(7, {"jobs": []}) == "kill -s TERM -- -7"
+    assert describe_stop(7, {"groups": [12, 15]}) == "kill -s TERM -- -7 -12 -15"
     assert describe_stop(7, {"jobs": ["41", 42], "groups": [12]}) == "scancel 41 42"
     assert shlex.split(describe_stop(7, {"jobs": ["1; rm x"]})) == ["scancel", "1; rm x"]
 
