@@ -26,6 +26,8 @@ UNKNOWN_SECONDS = float("nan")
 # What a record holds as text.
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
           "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "time", "mode")
+# And as a list.
+_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus")
 
 
 class Paths(NamedTuple):
@@ -198,7 +200,7 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
                   time_seconds=UNKNOWN_SECONDS if time_seconds is None else time_seconds,
                   runner=_read_process(record.get("runner")), keeper=_read_process(record["keeper"]),
                   parts={name: str(text) for name, text in (_read_flat(record.get("parts")) or {}).items()},
-                  **{name: _read_list(record.get(name)) for name in ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus")})
+                  **{name: _read_list(record.get(name)) for name in _LISTS})
     facts = record.get("facts")
     jobs = facts.get("jobs") if isinstance(facts, dict) else None
     record["jobs"] = [str(one) for one in _read_list(jobs)]

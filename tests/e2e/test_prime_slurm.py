@@ -284,7 +284,6 @@ def test_slow_programs(play, root):
 def play_resume(box):
     with slurm.start() as cluster:
         box.env.update(cluster.env)
-        write_nvidia_smi(os.path.join(box.folder, "fake-bin"))
         first = submit(box, "debug/held", "--run.name", "one", env=QUICK)
         job = first["facts"]["jobs"][0]
         log = first["facts"]["job_logs"][job]
@@ -301,7 +300,7 @@ def play_resume(box):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_resume(play, root, layout, fake_bin):
+def test_resume(play, root, layout):
     told = play(play_resume, root, env={"TOY_LAYOUT": layout})
     assert told["live"]["blocking"] == ["job:running"]
     words = [one["detail"] + one["fix"] for one in told["live"]["checks"] if one["name"] == "job:running"]
@@ -361,12 +360,12 @@ def test_kinds(play, root, layout):
 def play_inside(box):
     with slurm.start() as cluster:
         box.env.update(cluster.env)
-        write_nvidia_smi(os.path.join(box.folder, "fake-bin"))
-        inside = b.run(["salloc", "--quiet", "--nodes=1", box.python, box.pyz, "check", "debug/held", "--json"], box.env, box.root)
+        words = ["salloc", "--quiet", "--nodes=1", box.python, box.pyz, "check", "debug/held", "--json"]
+        inside = b.run(words, box.env, box.root)
         return {"inside": json.loads(inside.out), "outside": b.check(box, "debug/held")}
 
 
-def test_inside_a_job(play, root, fake_bin):
+def test_inside_a_job(play, root):
     told = play(play_inside, root)
     assert told["inside"]["verdict"] == "YES" and "env:inherited" in told["inside"]["warnings"]
     [words] = [one["detail"] for one in told["inside"]["checks"] if one["name"] == "env:inherited"]

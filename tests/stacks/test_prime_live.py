@@ -41,7 +41,8 @@ def checkout(tmp_path):
 @pytest.mark.parametrize("prefix", ["PRIME-RL", "PRL"])
 @pytest.mark.parametrize("title, found", [
     ("Launcher", ("runner", "rl")), ("SFT", ("runner", "sft")), ("Evals", ("runner", "evals")),
-    ("Inference", ("runner", "inference")), ("EnvServer", ("worker", "")), ("EnvServer3", ("worker", "")), ("Orchestrator", ("trainer", "rl")),
+    ("Inference", ("runner", "inference")), ("EnvServer", ("worker", "")), ("EnvServer3", ("worker", "")),
+    ("Orchestrator", ("trainer", "rl")),
     ("Trainer", ("trainer", "")), ("SFTTrainer", ("trainer", "sft")), ("Trainer[rank0]", ("trainer", "")),
     ("Dashboard", None), ("Dash", None), ("Train", None), ("E", None), ("", None)])
 def test_P5_titles_and_P7_what_the_kernel_leaves_of_them(prefix, title, found):
