@@ -145,7 +145,7 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
         pairs.append(("watch", "tail -F %s" % started.launch_log))
     if not back.exit or is_handed_in:
         pairs.append(("stop", stop_line(started, plan, back.facts)))
-    head = "Submitted" if is_handed_in else "Launched (%s)" % mode
+    head = "Submitted" if is_handed_in else "Not submitted" if plan.is_submission and back.exit else "Launched (%s)" % mode
     return [head] + report.render_pairs(pairs)
 
 

@@ -84,7 +84,7 @@ class Table(NamedTuple):
 
     data: Optional[Dict[str, Any]]
     error: str  # the parser's words, or the system's
-    is_unparsed: bool  # no parser was to be had, or it gave no answer: this says nothing about the file
+    is_unparsed: bool  # no parser was to be had, it gave no answer, or the file is too much for it: another may read it
 
 
 def read_tables(paths: Sequence[str], python: str = "", timeout_seconds: float = 60) -> Dict[str, Table]:
@@ -187,7 +187,7 @@ def _accept(data: Any) -> Table:
     try:
         return Table(_clean(data, MAX_DEPTH), "", False)
     except ValueError as error:
-        return _fail(str(error))
+        return _fail(str(error), "nested" in str(error))
 
 
 def _fail(error: str, is_unparsed: bool = False) -> Table:

@@ -51,7 +51,7 @@ _BOX = "Config file error"
 _DRY_RUN_DONE = re.compile(r"Dry run complete")
 _PLAIN_NAME = re.compile(r"[^/\s\0]+\Z")
 # The newest name first
-_SCRIPTS = {"rl": ("rl.sbatch",), "sft": ("sft.sbatch",), "inference": ("inference.sbatch",)}
+_SCRIPTS = {"rl": ("rl.sbatch",), "sft": ("sft.sbatch", "eval.sbatch"), "inference": ("inference.sbatch",)}
 _PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
@@ -162,8 +162,8 @@ def read_dry_run(request: Request, result: DryRunResult, environ: Dict[str, str]
     written = os.path.join(result.scratch, "outputs", name) if kind != "inference" else os.path.join(result.scratch, "outputs")
     preflight = _read_preflight(kind, result)
     data = {} if preflight.died or preflight.skipped else _read_resolved(result.scratch, written, raw)
-    script = "" if preflight.died else _read_script(kind, written)
-    return _make_plan(request, environ, raw, data, name, script.replace(result.scratch + "/outputs", "\0")), preflight
+    scripts = [] if preflight.died else _read_scripts(kind, written, result.scratch + "/outputs")
+    return _make_plan(request, environ, raw, data, name, scripts), preflight
 
 
 def _read_preflight(kind: str, result: DryRunResult) -> Preflight:
@@ -225,21 +225,23 @@ def _read_resolved(scratch: str, written: str, raw: prime_config.Raw) -> Dict[st
     return tables.merge([raw.data, {name: part for name, part in parts.items() if part}])
 
 
-def _read_script(kind: str, written: str) -> str:
-    """The text of the batch script that the dry run wrote, "" for a local run."""
-    for folder in (os.path.join(written, "launcher"), written):
-        for name in _SCRIPTS.get(kind, ()):
+def _read_scripts(kind: str, written: str, scratch: str) -> List[Tuple[str, str]]:
+    """(path below the run's directory, text) of each batch script that the dry run wrote, none for a local run. A NUL stands
+    for the scratch folder in the text."""
+    found = []
+    for name in _SCRIPTS.get(kind, ()):
+        for shown in (os.path.join("launcher", name), name):
             try:
-                with open(os.path.join(folder, name), "rb") as file:
-                    text = file.read(1 << 20).decode("utf-8", "replace")
-                return "%s\n%s" % (os.path.relpath(os.path.join(folder, name), written), text)
+                with open(os.path.join(written, shown), "rb") as file:
+                    found.append((shown, file.read(1 << 20).decode("utf-8", "replace").replace(scratch, "\0")))
+                break
             except OSError:
                 continue
-    return ""
+    return found
 
 
 def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw, data: Dict[str, Any], name: str,
-               script: str) -> Plan:
+               scripts: List[Tuple[str, str]]) -> Plan:
     kind, root = request.config.kind, request.checkout.root
     runner = prime_runner.choose(root, kind, environ, request.runner)
     known = data or raw.data
@@ -255,18 +257,18 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         if has_run_dir and known.get("clean") and not resume.is_asked and not environ.get("NEVER_CLEAN") else []
     if cleans and run:  # the earlier attempts go with it: the new one is the first again
         run = run._replace(attempts=())
-    is_submission = bool(script) or bool(known.get("slurm"))
+    is_submission = bool(scripts) or bool(known.get("slurm"))
     counts = prime_plan.count_gpus(kind, data) if data else (None, None)
     name_words = _name_words(kind, raw, name)
     argv = runner.argv + _config_words(request) + request.overrides
     real = run_dir or output_dir
-    script_name, _, script_text = script.replace("\0/" + name, real).replace("\0", output_dir).partition("\n")
+    scripts = [(os.path.join(real, shown), text.replace("\0/" + name, real).replace("\0", output_dir)) for shown, text in scripts]
     rows = [("config", " + ".join(config.shown for config in (request.config,) + request.more))]
     rows += [("overrides", " ".join(shlex.quote(word) for word in request.overrides))] if request.overrides else []
     rows += [("run", name), ("directory", run_dir)] if has_run_dir else []
     rows += prime_plan.make_rows(kind, data, resume, run) if data else []
     ports = () if is_submission else prime_plan.list_ports(kind, data)
-    rows += _make_place_rows(kind, data, counts, ports, environ, is_submission, script_text, os.path.join(real, script_name))
+    rows += _make_job_rows(scripts, environ) if is_submission else _make_place_rows(kind, data, counts, ports, environ)
     rows += [("output", output_dir)] if not has_run_dir else []
     note = _note_log(kind, known, run, run_dir, is_submission)
     rows += [("logs", note.replace(run_dir + "/", "") if run_dir else note), ("runner", " ".join(runner.argv))]
@@ -288,7 +290,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         second_look=_pick_second_look(kind, data, counts, environ, is_submission, resume, deleted) if data else (), train_log="",
         vllm_log="", trials="", checkpoints=run.checkpoints if run else "", resume_mode="",
         python=prime_config.find_python(root, environ), argv=argv + name_words, drop_env=(),
-        launch_command="sbatch %s" % os.path.join(real, script_name) if script_name else "", environment=environment,
+        launch_command="sbatch %s" % " ".join(path for path, _ in scripts) if scripts else "", environment=environment,
         set_names=(), volatile_names=(), topology=prime_plan.read_topology(kind, data),
         gpu_count=0 if is_submission else None if None in counts else sum(one or 0 for one in counts), takes_whole_box=False,
         ports=ports, modules=tuple(modules),
@@ -338,14 +340,20 @@ def _name_deleted(path: str) -> str:
     return glob.escape(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
 
 
-def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int], Optional[int]], ports: Any,
-                     environ: Dict[str, str], is_submission: bool, script: str, path: str) -> List[Tuple[str, str]]:
-    """Where it runs: GPUs and ports of this machine, or what is asked of Slurm."""
-    if is_submission:
-        asked = slurm.read_directives(script)
+def _make_job_rows(scripts: List[Tuple[str, str]], environ: Dict[str, str]) -> List[Tuple[str, str]]:
+    """What is asked of Slurm, a job a script."""
+    rows = []
+    for path, text in scripts:
+        asked = slurm.read_directives(text, environ)
         shown = "  ".join(key + ("=" + value if value else "") for key, value in asked.items() if key not in ("output", "error"))
-        return [("Slurm", shown or "unknown"), ("script", path + "  (written at the launch)"),
-                ("job log", asked.get("output", "unknown"))]
+        rows += [("Slurm", shown or "unknown"), ("script", path + "  (written at the launch)"),
+                 ("job log", asked.get("output", "unknown"))]
+    return rows or [("Slurm", "unknown: the dry run wrote no script")]
+
+
+def _make_place_rows(kind: str, data: Dict[str, Any], counts: Tuple[Optional[int], Optional[int]], ports: Any,
+                     environ: Dict[str, str]) -> List[Tuple[str, str]]:
+    """The GPUs and ports of this machine that it takes."""
     rows = [("GPUs", prime_plan.show_gpus(kind, counts, environ.get("CUDA_VISIBLE_DEVICES")))] if data else []
     return rows + [("ports", " · ".join("%s %d" % (port.purpose, port.number) for port in ports))] if ports else rows
 

@@ -36,7 +36,7 @@ def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: S
     attempt = prime_rundir.find_new_attempt(run_dir, tuple(before)) if run_dir and not jobs else ""
     if run_dir and not jobs and kind in ("rl", "sft"):
         logs = prime_rundir.list_logs(attempt) if attempt else {}
-        rows.append(("logs", attempt or "no log folder yet"))
+        rows += [("logs", attempt or "no log folder yet")] if attempt or tree else []
         rows += [(name + " log", path) for name, path in logs.items() if not name.startswith("env")]
         facts.update(attempt=os.path.basename(attempt) or None, logs=logs)
     labels: Dict[str, List[int]] = {}

@@ -58,10 +58,12 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
             run.path, " ".join(map(str, pids[:8])), "delete it under it" if own.cleans else "write and delete beside it"),
             "Let it finish, or stop it, then look again."))
     jobs, _ = slurm.read_jobs(run.jobs[-8:], dict(os.environ)) if is_reused and run.jobs else ({}, "")
-    for job in jobs.values():
-        if not slurm.is_over(job.state):
-            checks.append(Check("live", "job:running", "blocks", "Slurm job %s of this run is %s" % (job.id, job.state),
-                                "Let it finish, or scancel %s, then look again." % job.id))
+    live = {job.id: job for job in jobs.values() if not slurm.is_over(job.state)}
+    if os.path.isdir(run.path):  # a job that still waits has left no log to know it by
+        live.update((job.id, job) for job in slurm.find_jobs_in(run.path, dict(os.environ), _ASK_SECONDS))
+    for job in live.values():
+        checks.append(Check("live", "job:running", "blocks", "Slurm job %s of this run is %s" % (job.id, job.state),
+                            "Let it finish, or scancel %s, then look again." % job.id))
     if is_reused:
         if own.resume.is_asked and own.resume.step is None:
             checks.append(Check("live", "resume:none", "advisory", "--resume, and there is no checkpoint in %s: it would begin "

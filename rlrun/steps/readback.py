@@ -86,10 +86,11 @@ def wait(launch: Launch, plan: Plan, limit_seconds: float = WAIT_SECONDS,
     deadline = time.monotonic() + limit_seconds
     working_since: Optional[float] = None
     while True:
+        is_over = read_exit(launch) is not None  # asked first: what is read after the end is all that there is
         found = read_back(launch, plan)
         now = time.monotonic()
-        if found.exit:
-            return read_back(launch, plan), plan.is_short and found.exit.get("status") == 0
+        if is_over and found.exit:
+            return found, plan.is_short and found.exit.get("status") == 0
         if not ((found.experiment or not plan.has_board) and _is_working(launch, plan, found)):
             working_since = None
         elif working_since is None:

@@ -78,7 +78,7 @@ def test_a_server_is_waited_for_and_tried_by_the_printed_lines(play, root):
     assert '"iH"' in facts["pasted"][2][1]  # the toy's model reverses what it is told
     pid = facts["row"]["runner"]["pid"]
     assert facts["record"]["facts"]["pids"] == {"inference": [pid]} and facts["title"] == "PRIME-RL::Inference"
-    assert facts["second"] == [1, ["port:conflict"]]
+    assert facts["second"] == [1, ["port:conflict", "gpu:foreign"]]  # bound, and laid claim to
     assert facts["row"]["state"] == "running" and facts["ended"] == "killed by SIGTERM" and facts["left"] == []
 
 

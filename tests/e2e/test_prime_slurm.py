@@ -284,11 +284,16 @@ def test_slow_programs(play, root):
 def play_resume(box):
     with slurm.start() as cluster:
         box.env.update(cluster.env)
+        other = occupy(cluster)
         first = submit(box, "debug/held", "--run.name", "one", env=QUICK)
         job = first["facts"]["jobs"][0]
+        waits = {word: b.check(box, "debug/held", "--", "--run.name", "one", *([word] if word else []))
+                 for word in ("", "--resume", "--clean")}
+        slurm.ask(cluster, "scancel", other)
         log = first["facts"]["job_logs"][job]
         b.wait_for(lambda: os.path.exists(log), "the job's log")
-        facts = {"live": b.check(box, "debug/held", "--", "--run.name", "one", "--resume")}
+        facts = {"waits": {word: found["blocking"] for word, found in waits.items()},
+                 "live": b.check(box, "debug/held", "--", "--run.name", "one", "--resume")}
         let_go(box)
         slurm.wait_for_state(cluster, job, "COMPLETED")
         facts["used"] = b.check(box, "debug/held", "--", "--run.name", "one")
@@ -302,12 +307,13 @@ def play_resume(box):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_resume(play, root, layout):
     told = play(play_resume, root, env={"TOY_LAYOUT": layout})
+    assert told["waits"] == dict.fromkeys(["", "--resume", "--clean"], ["job:running"]), "a job that waits has no log yet"
     assert told["live"]["blocking"] == ["job:running"]
     words = [one["detail"] + one["fix"] for one in told["live"]["checks"] if one["name"] == "job:running"]
-    assert any("Slurm job 1 of this run is RUNNING" in one and "scancel 1" in one for one in words), words
+    assert any("Slurm job 2 of this run is RUNNING" in one and "scancel 2" in one for one in words), words
     assert told["used"]["blocking"] == ["run:exists"]
     assert told["second"]["code"] == 0 and told["end"] == "COMPLETED"
-    assert told["states"] == ["job 2 completed", "job 1 completed"]
+    assert told["states"] == ["job 3 completed", "job 2 completed"]
     assert "Resuming from step 1" in told["log"]
 
 
@@ -362,7 +368,10 @@ def play_inside(box):
         box.env.update(cluster.env)
         words = ["salloc", "--quiet", "--nodes=1", box.python, box.pyz, "check", "debug/held", "--json"]
         inside = b.run(words, box.env, box.root)
-        return {"inside": json.loads(inside.out), "outside": b.check(box, "debug/held")}
+        env = {"SBATCH_PARTITION": "cluster", "SBATCH_TIMELIMIT": "7", "SBATCH_JOB_NAME": "mine"}
+        other = submit(box, "debug/held", env=env)
+        truth = slurm.ask(cluster, "squeue", "-h", "-j", other["facts"]["jobs"][0], "-o", "%P %l %j").strip()
+        return {"inside": json.loads(inside.out), "outside": b.check(box, "debug/held"), "other": other, "truth": truth}
 
 
 def test_inside_a_job(play, root):
@@ -372,3 +381,6 @@ def test_inside_a_job(play, root):
     assert "SLURM_* (" in words and "job 1)" in words
     assert "env:inherited" not in told["outside"]["warnings"]
     assert told["inside"]["digest"] == told["outside"]["digest"]
+    assert told["truth"] == "cluster 7:00 mine", "sbatch lets SBATCH_* win over the script"
+    assert "\n  Slurm        job-name=mine  nodes=1  gres=gpu:8  partition=cluster  time=7\n" in told["other"]["configuration"]
+    assert told["other"]["digest"] != told["outside"]["digest"]

@@ -59,7 +59,7 @@ def test_a_launch_log_and_what_lies_in_the_run(tmp_path):
                             ("inference log", new + "inference.log"), ("dashboard", "http://box:7788")]
     assert (told["train_log"], told["vllm_log"], told["fatal"]) == (new + "trainer.log", new + "inference.log", [])
     told = read_back("", "rl", run, ("attempt_9", "attempt_10"), ())
-    assert told["rows"] == [("logs", "no log folder yet")] and told["facts"]["attempt"] is None and told["train_log"] == ""
+    assert told["rows"] == [] and told["facts"]["attempt"] is None and told["train_log"] == ""
     for kind in ("inference", "evals"):
         assert read_back("", kind, "", (), ())["rows"] == []
 
