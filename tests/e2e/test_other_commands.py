@@ -12,7 +12,7 @@ import pytest
 from checkouts import add_config, build_checkout, write_fake_program, write_nvidia_smi
 from e2e.scene import Scene
 
-COMMANDS = ["check", "run", "runs", "configs", "nodes", "probe", "explain", "demo", "version"]
+COMMANDS = ["check", "run", "runs", "configs", "nodes", "probe", "export", "explain", "demo", "version"]
 
 
 # ---- help
@@ -190,18 +190,29 @@ def test_nodes_of_a_config_that_dies(scene: Scene) -> None:
 
 # ---- demo, version, explain
 
-def test_demo_unpacks_what_it_says(run_pyz, tmp_path: Path) -> None:
-    done = run_pyz(["demo", tmp_path / "toy"])
+TOYS = {"lego-rl": ("scripts/train/train.sh", "demo"), "prime-rl": (".venv/bin/rl", "reverse-text/rl")}
+
+
+@pytest.mark.parametrize("stack", TOYS)
+def test_demo_unpacks_what_it_says(run_pyz, tmp_path: Path, stack: str) -> None:
+    done = run_pyz(["demo", tmp_path / "toy", "--stack", stack])
     assert done.returncode == 0 and str(tmp_path / "toy") in done.stdout
     again = run_pyz(["demo", tmp_path / "toy"])
     assert again.returncode == 2 and "not empty" in again.stderr
-    assert os.access(str(tmp_path / "toy/scripts/train/train.sh"), os.X_OK)
-    check = run_pyz(["check", "demo", "-q"], cwd=tmp_path / "toy", is_boxed=True)
+    program, config = TOYS[stack]
+    assert os.access(str(tmp_path / "toy" / program), os.X_OK)
+    check = run_pyz(["check", config, "-q"], cwd=tmp_path / "toy", is_boxed=True)
     assert check.returncode == 0 and "YES" in check.stdout
 
 
-def test_demo_names_commands_that_can_be_pasted(run_pyz, tmp_path: Path) -> None:
-    done = run_pyz(["demo", tmp_path / "two words"])
+def test_demo_of_an_unknown_system(run_pyz, tmp_path: Path) -> None:
+    done = run_pyz(["demo", tmp_path / "toy", "--stack", "verl"])
+    assert done.returncode == 2 and "There are: Lego-RL, prime-rl" in done.stderr and not (tmp_path / "toy").exists()
+
+
+@pytest.mark.parametrize("stack", TOYS)
+def test_demo_names_commands_that_can_be_pasted(run_pyz, tmp_path: Path, stack: str) -> None:
+    done = run_pyz(["demo", "--stack", stack, tmp_path / "two words"])
     lines = [line.strip() for line in done.stdout.split("\n")]
     cd = next(line for line in lines if line.startswith("cd "))
     assert shlex.split(cd)[1] == str(tmp_path / "two words")
