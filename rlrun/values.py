@@ -157,8 +157,8 @@ class Preflight(NamedTuple):
     last_words: str  # the tail of the output where it died
     summary: str  # the runner's closing line
     skipped: str = ""  # why nothing was run
-    cause: str = ""  # what the stack knows about last words like these
-    cure: str = ""  # and what to do about it
+    cause: str = ""  # what the stack knows about last words like these, and what to do about it:
+    cure: str = ""
 
 
 class Port(NamedTuple):
@@ -243,15 +243,18 @@ class Plan(NamedTuple):
     log_note: str = ""  # where a stack without one logs, for the report
     run_dir: str = ""  # the directory that all of this run is written to
     before: Tuple[str, ...] = ()  # the names of earlier attempts in it
-    shows_environment: bool = True  # does the runner print `environment` into its log?
+    shows_environment: bool = True  # into the runner's log
     is_name_generated: bool = False  # rlrun made the name, for this plan alone; it is out of the digest, and is kept
     argv_again: Tuple[str, ...] = ()  # argv without such a name
     path_first: str = ""  # a folder that the launch needs first on PATH
     is_submission: bool = False  # the runner only hands the run to a batch system: nothing is taken of this machine
-    is_short: bool = False  # the runner's work is done soon, and an end with 0 is what is wanted of it
+    is_short: bool = False  # the runner is done soon, and an end with 0 is success
+    own_dirs: Tuple[str, ...] = ()  # directories that no other run may be at
+    more_parts: Dict[str, str] = {}  # of the digest
+    secrets: Tuple[str, ...] = ()  # values that the stack knows
     typed_name: str = ""  # the directory whose name the operator must type beyond the yes, since the launch deletes it
     server_url: str = ""  # of a server: where it answers once it is up
-    own: Any = None  # what the stack itself read, for its own judgement
+    own: Any = None  # what the stack itself read, for itself
 
 
 class Board(NamedTuple):
@@ -358,18 +361,8 @@ class Readback(NamedTuple):
     trainer_pids: Tuple[int, ...]
     exit: Optional[Dict[str, object]]  # exit.json where the run has ended
     launch_log_bytes: int
-    rows: Tuple[Tuple[str, str], ...] = ()  # label and value of what else the stack could read, for the report
+    rows: Tuple[Tuple[str, str], ...] = ()  # label and value of what else the stack could read
     facts: Dict[str, Any] = {}  # the same for `--json` and the record
-
-
-class Server(NamedTuple):
-    """What a server said of itself, or that it has not answered within the time (`is_up` False)."""
-
-    url: str
-    is_up: bool
-    words: str  # the answer, or what was met instead of one
-    models: Tuple[str, ...]
-    seconds: float
 
 
 class Choices(NamedTuple):

@@ -17,7 +17,7 @@ from ..text import terminal as term
 from ..text.durations import format_elapsed
 from ..text.redact import redact
 from ..text.shell import escape_controls, strip_colour
-from ..values import Launch, Plan, Readback, Server
+from ..values import Launch, Plan, Readback
 
 SERVER_SECONDS = 600.0
 _TAIL_LINES = 15
@@ -79,7 +79,7 @@ def _hide_secrets(back: Readback, secrets: Tuple[str, ...]) -> Readback:
     return back._replace(fatal=tuple(redact(line, secrets) for line in back.fatal), verdict=redact(back.verdict, secrets))
 
 
-def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Optional[Server]) -> int:
+def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Optional[readback.Server]) -> int:
     if back.exit and (mode == "foreground" or plan.is_short):
         is_done = back.exit.get("status") == 0 and (not plan.is_submission or bool(back.facts.get("jobs")))
         return OK if is_done else RUN_ENDED
@@ -101,7 +101,7 @@ def stop_line(started: Launch, plan: Plan, facts: Dict[str, Any]) -> str:
 
 
 def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, code: int, written: Dict[str, Any],
-           server: Optional[Server], secrets: Tuple[str, ...]) -> Dict[str, Any]:
+           server: Optional[readback.Server], secrets: Tuple[str, ...]) -> Dict[str, Any]:
     """check's object, and what only a launch has."""
     commands = nodes.make_commands(found.plan, str(written["time"]))
     shape = shapes.shape_check(found, secrets)
@@ -120,7 +120,7 @@ def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, cod
 
 
 def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],
-            mode: str, server: Optional[Server]) -> List[str]:
+            mode: str, server: Optional[readback.Server]) -> List[str]:
     """The seed's report: at most 15 lines, and what else the stack could read."""
     plan = found.plan
     pairs = [("kind / config", "%s · %s" % (plan.kind, " + ".join((plan.config_shown,) + plan.more_configs))),
@@ -164,7 +164,7 @@ def _describe_board(found: survey.Survey, link: Any) -> str:
     return words % name + (": %s" % link["reason"] if link.get("reason") and link["state"] != "pending" else "")
 
 
-def _render_after(found: survey.Survey, written: Dict[str, Any], server: Optional[Server]) -> List[str]:
+def _render_after(found: survey.Survey, written: Dict[str, Any], server: Optional[readback.Server]) -> List[str]:
     lines: List[str] = []
     if found.plan.is_submission and not written["facts"].get("jobs"):
         lines += ["", "It has not handed the job in yet, and is still at it: see its log."]

@@ -85,8 +85,7 @@ def _import_rest(found: survey.Survey) -> None:
     if found.board.pid:
         from ..steps import board_link  # noqa: F401
     if found.plan.server_url:
-        from ..host import web
-        web.ask("", 0.1)  # it imports what it needs when it is asked
+        from ..host import web  # noqa: F401
 
 
 def _go_on(found: survey.Survey, where: shared.Where, choices: Choices, environ: Dict[str, str], secrets: Tuple[str, ...],
@@ -262,7 +261,7 @@ def _ask_name(found: survey.Survey, terminal: term.Terminal) -> None:
         "it" if len(found.sweep.paths) < 2 else "them", escape_controls(plan.typed_name)))
     if line is None or line.strip() != plan.typed_name:
         raise OperatorError("not launched: the directory's name was not typed, and nothing was deleted",
-                            "Leave --clean away to keep it, or take another --run.name.", NOT_CONFIRMED, "answered-no")
+                            "Leave away what deletes it, or take another name for the run.", NOT_CONFIRMED, "answered-no")
 
 
 def _ask_mode(terminal: term.Terminal) -> str:
@@ -286,7 +285,7 @@ def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: 
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
             "link": None, "ports": [port.number for port in plan.ports], "gpus": list(claims.name_gpus(plan)),
-            "verdict_warnings": list(found.verdict.warnings)})
+            "own_dirs": list(plan.own_dirs), "verdict_warnings": list(found.verdict.warnings)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while

@@ -55,5 +55,6 @@ def _hide_secrets(found: survey.Survey, environ: Dict[str, str]) -> survey.Surve
 def collect_secrets(found: survey.Survey, environ: Dict[str, str]) -> Tuple[str, ...]:
     """All values that must not be shown: of this environment, of the resolved one, and what the config spells out."""
     from ..text.redact import find_secrets
-    values = set(find_secrets(environ)) | set(find_secrets(found.plan.environment)) | set(survey.find_source_secrets(found.plan))
+    values = set(found.plan.secrets) | set(find_secrets(environ)) | set(find_secrets(found.plan.environment))
+    values |= set(survey.find_source_secrets(found.plan))
     return tuple(sorted(values, key=lambda value: (-len(value), value)))

@@ -1,11 +1,12 @@
 """prime-rl: the one place that knows it. The agreement that this module keeps stands in stacks/__init__.py.
 
 Read off the public repository (August 2026) and the seed, which tells of a newer state; which of the two a checkout is,
-what lies on the disk tells. prime_config.py reads configs before the runner has, prime_plan.py what the runner resolved,
-prime_rundir.py a run's directory, prime_runner.py how commands start, prime_judge.py judges, prime_back.py reads back,
-prime_live.py tells processes, prime_export.py converts checkpoints.
+what lies on the disk tells. prime_config.py reads configs before the runner has, prime_runner.py is how commands start,
+prime_dry.py what a dry run left, prime_plan.py what the runner resolved, prime_rundir.py a run's directory, prime_judge.py
+judges, prime_back.py reads back, prime_live.py tells processes, prime_export.py converts checkpoints.
 """
 import glob
+import hashlib
 import os
 import re
 import shlex
@@ -13,9 +14,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import slurm, tables
-from ..text.shell import strip_colour
-from ..values import Config, Outcome, Plan, Preflight, PreflightLine, Request, SweepRule
-from . import DryRunOrder, DryRunResult, prime_config, prime_export, prime_plan, prime_rundir, prime_runner
+from ..values import Config, Plan, Preflight, Request, SweepRule
+from . import DryRunOrder, DryRunResult, prime_config, prime_dry, prime_export, prime_plan, prime_rundir, prime_runner
 from .prime_back import (describe_server, describe_stop, explain_end, read_back,  # noqa: F401  (the agreement)
                          read_step_seconds)
 from .prime_export import find_export  # noqa: F401  (the agreement)
@@ -46,12 +46,7 @@ text = json.dumps(cli(Config).model_dump(mode="json"))
 with open(target, "w") as file:
     file.write(text)
 """
-_BOX = "Config file error"
-# Success lines of loguru, and Slurm's
-_DRY_RUN_DONE = re.compile(r"Dry run complete")
 _PLAIN_NAME = re.compile(r"[^/\s\0]+\Z")
-# The newest name first
-_SCRIPTS = {"rl": ("rl.sbatch",), "sft": ("sft.sbatch", "eval.sbatch"), "inference": ("inference.sbatch",)}
 _PYTHON_NAMES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG", "LD_LIBRARY_PATH")
 
 
@@ -110,7 +105,9 @@ def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool
     name = _name_run(kind, raw, scratch)
     resolve = (python, "-B", "-c", _RESOLVE % _CONFIG_CLASSES[kind], os.path.join(scratch, "resolved.json"), kind) + \
         _config_words(request) + request.overrides + _name_words(kind, raw, name)
-    if kind == "evals":  # it has no dry run: its config is loaded, and that is all
+    # evals has no dry run. And where a file can't be read here, though prime-rl may, it is not known what a dry run would
+    # write to. Then the config is loaded, and that is all.
+    if kind == "evals" or raw.error:
         return DryRunOrder(resolve, env, {}, (), python, wanted)
     words = prime_config.strip_options(request.overrides, prime_config.UNSAFE)
     words += ("--dry-run", "--output-dir", os.path.join(scratch, "outputs"))
@@ -118,6 +115,11 @@ def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool
         words += ("--no-clean", "--no-resume", "--run.name", name)
         words += ("--run.dir", name) if tables.dig(raw.data, "run", "dir") else ()
         words += ("--ckpt.output-dir", os.path.join(scratch, "checkpoints")) if tables.dig(raw.data, "ckpt", "output_dir") else ()
+        for part in ("trainer", "orchestrator"):  # as a resolved config has them
+            words += ("--%s.output-dir" % part, os.path.join(scratch, "outputs", name)) if tables.dig(
+                raw.data, part, "output_dir") else ()
+        words += ("--trainer.ckpt.output-dir", os.path.join(scratch, "checkpoints")) if tables.dig(
+            raw.data, "trainer", "ckpt", "output_dir") else ()
     return DryRunOrder(runner.argv + _config_words(request) + words, env, {}, (resolve,), python, wanted)
 
 
@@ -160,84 +162,10 @@ def read_dry_run(request: Request, result: DryRunResult, environ: Dict[str, str]
     raw = prime_config.read_raw(request, prime_config.find_python(root, environ))
     name = _name_run(kind, raw, result.scratch)
     written = os.path.join(result.scratch, "outputs", name) if kind != "inference" else os.path.join(result.scratch, "outputs")
-    preflight = _read_preflight(kind, result)
-    data = {} if preflight.died or preflight.skipped else _read_resolved(result.scratch, written, raw)
-    scripts = [] if preflight.died else _read_scripts(kind, written, result.scratch + "/outputs")
+    preflight = prime_dry.read_preflight(kind, result, written, raw.error)
+    data = {} if preflight.died or preflight.skipped else prime_dry.read_resolved(result.scratch, written, raw)
+    scripts = [] if preflight.died else prime_dry.read_scripts(kind, written, result.scratch + "/outputs")
     return _make_plan(request, environ, raw, data, name, scripts), preflight
-
-
-def _read_preflight(kind: str, result: DryRunResult) -> Preflight:
-    if result.missing:
-        words = "not run: %s can't be imported" % ", ".join(result.missing)
-        return Preflight((), False, False, "", "", words)
-    text = strip_colour(result.outcome.output.decode("utf-8", "replace"))
-    is_done = os.path.isfile(os.path.join(result.scratch, "resolved.json")) if kind == "evals" else \
-        _DRY_RUN_DONE.search(text) is not None
-    is_whole = result.outcome.how == "ended" and result.outcome.code == 0 and is_done
-    # The words that the dry run is not given are in the other one, which loads the config and no more: what it refuses, the
-    # launch refuses. One that fails without the box of a config error tells of itself alone.
-    for beside in result.beside if is_whole else ():
-        words = strip_colour(beside.output.decode("utf-8", "replace"))
-        if beside.how == "ended" and beside.code != 0 and "╭" in words:
-            text, is_whole = words, False
-    if is_whole:
-        words = "its config loads" + ("; evals has no dry run" if kind == "evals" else "")
-        return Preflight((PreflightLine("OK", words),), False, False, "", words)
-    lines = [line.rstrip() for line in text.split("\n") if line.strip()]
-    box = next((number for number, line in enumerate(lines) if line.startswith("╭")), -1)
-    cause, cure = _explain(text, result.outcome)
-    return Preflight((), True, False, "\n".join(lines[box:][:60] if box >= 0 else lines[-20:]), "", "", cause, cure)
-
-
-def _explain(text: str, outcome: Outcome) -> Tuple[str, str]:
-    """What is known of last words like these, and what to do."""
-    if re.search(r"Failed to (fetch|download)|error sending request|dns error|Could not connect", text, re.I):
-        return "uv could not fetch packages", "Check without it: --runner 'uv run --no-sync', or .venv/bin itself; the " \
-            "environment must be whole then (uv sync --all-extras, where there is a network)."
-    if "lockfile" in text and "needs to be updated" in text:
-        return "the lock file is out of date", "Where there is a network: uv lock && uv sync --all-extras"
-    if "ModuleNotFoundError" in text or "ImportError" in text:
-        return "a module is missing in the environment", "uv sync --all-extras, with --package prime-rl --package ENV for an " \
-            "environment of its own."
-    if outcome.how == "timeout":
-        return "it took longer than its limit (a slow `uv` that resolves or fetches?)", "A higher --dry-run-timeout, or " \
-            "--runner 'uv run --no-sync'."
-    return "", "Mend the config, and check again: its last words name the option."
-
-
-def _read_json(path: str) -> Dict[str, Any]:
-    return tables.read_tables([path])[path].data or {}
-
-
-def _read_resolved(scratch: str, written: str, raw: prime_config.Raw) -> Dict[str, Any]:
-    """The whole resolved config; where prime-rl's code could not be asked, what the dry run wrote, over what is written in
-    the configs."""
-    data = _read_json(os.path.join(scratch, "resolved.json"))
-    if data:
-        return data
-    folder = prime_rundir.find_configs(written)
-    for name in ("rl", "sft", "inference"):
-        whole = _read_json(os.path.join(folder, name + ".json"))
-        if whole and (name != "inference" or not os.path.exists(os.path.join(folder, "trainer.json"))):
-            return tables.merge([whole, {name: raw.data[name] for name in ("clean", "resume", "slurm", "output_dir")
-                                         if name in raw.data}])
-    parts = {name: _read_json(os.path.join(folder, name + ".json")) for name in ("trainer", "orchestrator", "inference")}
-    return tables.merge([raw.data, {name: part for name, part in parts.items() if part}])
-
-
-def _read_scripts(kind: str, written: str, scratch: str) -> List[Tuple[str, str]]:
-    """(path below the run's directory, text) of each batch script that the dry run wrote, none for a local run. A NUL stands
-    for the scratch folder in the text."""
-    found = []
-    for name in _SCRIPTS.get(kind, ()):
-        for shown in (os.path.join("launcher", name), name):
-            try:
-                with open(os.path.join(written, shown), "rb") as file:
-                    found.append((shown, file.read(1 << 20).decode("utf-8", "replace").replace(scratch, "\0")))
-                break
-            except OSError:
-                continue
-    return found
 
 
 def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw, data: Dict[str, Any], name: str,
@@ -245,15 +173,16 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     kind, root = request.config.kind, request.checkout.root
     runner = prime_runner.choose(root, kind, environ, request.runner)
     known = data or raw.data
-    output_dir = os.path.normpath(os.path.join(root, str(known.get("output_dir") or "outputs")))
+    output_dir = _locate(root, str(known.get("output_dir") or "outputs"))
     has_run_dir = kind in ("rl", "sft")
     name = str(tables.dig(data, "run", "name") or name)
     run_dir = os.path.join(output_dir, str(tables.dig(known, "run", "dir") or name)) if has_run_dir else ""
     ckpt_dir = tables.dig(known, "ckpt", "output_dir")
-    ckpt_dir = os.path.normpath(os.path.join(root, ckpt_dir)) if ckpt_dir and isinstance(ckpt_dir, str) else run_dir
+    ckpt_dir = _locate(root, ckpt_dir) if ckpt_dir and isinstance(ckpt_dir, str) else run_dir
     run = prime_rundir.read_run_dir(run_dir, ckpt_dir) if has_run_dir else None
     resume = _read_resume(known.get("resume"), run, root)
-    cleans = [one for one in dict.fromkeys((run_dir, ckpt_dir)) if one and os.path.lexists(one)] \
+    # Also what is not there now: by the launch it may be.
+    cleans = list(dict.fromkeys((run_dir, ckpt_dir))) \
         if has_run_dir and known.get("clean") and not resume.is_asked and not environ.get("NEVER_CLEAN") else []
     if cleans and run:  # the earlier attempts go with it: the new one is the first again
         run = run._replace(attempts=())
@@ -290,7 +219,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         second_look=_pick_second_look(kind, data, counts, environ, is_submission, resume, deleted) if data else (), train_log="",
         vllm_log="", trials="", checkpoints=run.checkpoints if run else "", resume_mode="",
         python=prime_config.find_python(root, environ), argv=argv + name_words, drop_env=(),
-        launch_command="sbatch %s" % " ".join(path for path, _ in scripts) if scripts else "", environment=environment,
+        launch_command=" && ".join("sbatch %s" % shlex.quote(path) for path, _ in scripts), environment=environment,
         set_names=(), volatile_names=(), topology=prime_plan.read_topology(kind, data),
         gpu_count=0 if is_submission else None if None in counts else sum(one or 0 for one in counts), takes_whole_box=False,
         ports=ports, modules=tuple(modules),
@@ -302,9 +231,11 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False, log_note=note,
         run_dir=run_dir, before=run.attempts if run else (), shows_environment=False, is_name_generated=bool(name_words),
         argv_again=argv, path_first=runner.path_first, is_submission=is_submission, is_short=is_submission,
-        typed_name=os.path.basename(run_dir) if cleans else "",
+        own_dirs=tuple(dict.fromkeys(one for one in (run_dir, ckpt_dir) if one)),
+        more_parts={"script %s" % os.path.basename(path): _hash_script(text, name) for path, text in scripts},
+        secrets=prime_config.find_secrets(raw.data, data), typed_name=_name_deleted_run(cleans, bool(name_words)),
         server_url=prime_plan.find_server_url(data) if kind == "inference" and not is_submission else "",
-        own=Own(data, run, resume, bool(cleans), prime_plan.find_client_url(kind, data), runner.words))
+        own=Own(data, run, resume, bool(cleans), prime_plan.find_client_url(kind, data), runner.words, output_dir))
 
 
 _SOFT_MODULES = {"rl": ("torch", "vllm", "verifiers"), "sft": ("torch",), "inference": ("vllm",), "evals": ("verifiers",)}
@@ -319,12 +250,29 @@ def _read_resume(asked: Any, run: Optional[prime_rundir.RunDir], root: str) -> p
         return prime_plan.Resume(False, None, "")
     folder = tables.dig(asked, "dir")
     if folder:
-        path = os.path.normpath(os.path.join(root, str(folder)))
+        path = _locate(root, str(folder))
         match = re.search(r"step_(\d+)$", path)
         return prime_plan.Resume(True, int(match.group(1)) if match else None, path)
     step = tables.dig(asked, "step")
     step = int(step) if str(step).isdecimal() else run.steps[-1] if run.steps else None
     return prime_plan.Resume(True, step, os.path.join(run.checkpoints, "step_%d" % step) if step is not None else "")
+
+
+def _hash_script(text: str, name: str) -> str:
+    return hashlib.sha256(text.replace(name, "<name>").encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _name_deleted_run(cleans: List[str], is_generated: bool) -> str:
+    """The name to type where something may be deleted: not for a directory of a name that was made for this launch."""
+    if not cleans or (is_generated and len(cleans) == 1 and not os.path.lexists(cleans[0])):
+        return ""
+    return os.path.basename(cleans[0])
+
+
+def _locate(root: str, path: str) -> str:
+    """Where a path of the config leads, for a process that works in `root`. Behind a link `..` is not the folder before it."""
+    path = os.path.join(root, path)
+    return os.path.realpath(path) if ".." in path.split(os.sep) else os.path.normpath(path)
 
 
 def _describe_deletes(cleans: List[str], resume: prime_plan.Resume, deleted: Tuple[str, ...]) -> str:

@@ -53,10 +53,11 @@ def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: S
         facts["is_up"] = bool(tree)
     url = _find_dashboard(plain, kind)
     if url:
-        rows.append(("dashboard", url))
+        is_told = _DASHBOARD.search(plain) is not None
+        rows.append(("dashboard", url if is_told else "%s  (your daemon's; the run itself has told none)" % url))
         facts["dashboard"] = url
     if jobs:
-        more, shown = _describe_jobs(jobs, run_dir)
+        more, shown = _describe_jobs(jobs, run_dir, bool(tree))
         rows += shown
         facts.update(more)
     errors = [match.group(1).strip() for match in map(_ERROR.match, plain.split("\n")) if match]
@@ -99,9 +100,10 @@ def _find_dashboard(text: str, kind: str) -> str:
     return url if isinstance(url, str) else ""
 
 
-def _describe_jobs(ids: Tuple[str, ...], run_dir: str) -> Tuple[Dict[str, Any], List[Tuple[str, str]]]:
+def _describe_jobs(ids: Tuple[str, ...], run_dir: str, is_handing_in: bool) -> Tuple[Dict[str, Any], List[Tuple[str, str]]]:
+    """What Slurm tells of the jobs. Not while the launcher lives: this is asked many times a second."""
     environ = dict(os.environ)
-    found, reason = slurm.read_jobs(ids, environ)
+    found, reason = slurm.read_jobs(ids, environ) if not is_handing_in else ({}, "it is still being handed in")
     rows: List[Tuple[str, str]] = []
     states: Dict[str, Any] = {}
     logs: Dict[str, Any] = {}

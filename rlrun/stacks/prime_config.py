@@ -9,7 +9,10 @@ import os
 import re
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from ..errors import USAGE, OperatorError
 from ..host import tables
+from ..text import redact
+from ..text.secret_names import is_secret_name
 from ..values import Config, Request
 
 KINDS = ("rl", "sft", "inference", "evals")
@@ -24,6 +27,7 @@ _LOCAL = ("deps/prime-envs/environments", "deps/verifiers/environments")
 # Options that a check must not hand to the runner: what they name is deleted, or written to, by a dry run too.
 UNSAFE = ("clean", "resume", "output_dir", "run.name", "run.dir", "ckpt.output_dir", "dry_run")
 _MAX_CONFIGS = 2000
+_MAX_PARTS = 50
 # Words of a command line that are no text (pydantic_config/cli.py)
 _LITERALS = {"None": None, "true": True, "True": True, "false": False, "False": False}
 
@@ -63,10 +67,33 @@ def read_raw(request: Request, python: str) -> Raw:
         is_bare_table = value is True and isinstance(tables.dig(data, *name.split(".")), dict)  # --ckpt takes nothing from [ckpt]
         if not isinstance(value, list) and not is_bare_table:
             data = tables.merge([data, _nest(name, _read_value(value))])
+    data = _read_nulls(data)
     bad = [(path, found[path]) for path in paths + sorted(nested.values()) if found[path].error]
     words = "; ".join("%s: %s" % (path, one.error) for path, one in bad)
     return Raw(data, options, tuple(paths + sorted(nested.values())), words,
                any(one.is_unparsed for _, one in bad))
+
+
+def _read_nulls(value: Any) -> Any:
+    """TOML has no null, so prime-rl takes the word "None" for it, wherever it stands."""
+    if isinstance(value, dict):
+        return {name: _read_nulls(one) for name, one in value.items()}
+    return None if value == "None" else value
+
+
+def find_secrets(*data: Any) -> Tuple[str, ...]:
+    """The texts that stand under a secret's name anywhere in these tables, and in lists and tables below such a name."""
+    found: Dict[str, str] = {}
+    waiting = [(one, False) for one in data]
+    while waiting:
+        value, is_secret = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(one, is_secret or is_secret_name(str(name).replace("-", "_"))) for name, one in value.items()]
+        elif isinstance(value, list):
+            waiting += [(one, is_secret) for one in value]
+        elif is_secret and isinstance(value, str):
+            found["SECRET_%d" % len(found)] = value
+    return redact.find_secrets(found)
 
 
 def _read_value(value: Any) -> Any:
@@ -106,6 +133,8 @@ def read_options(words: Sequence[str]) -> Tuple[Dict[str, Any], Tuple[str, ...]]
             values.append(words[place])
             place += 1
         name = name.replace("-", "_")
+        if name.count(".") > _MAX_PARTS:
+            raise OperatorError("an option with more than %d dots: --%s…" % (_MAX_PARTS, name[:60]), "", USAGE, "overrides")
         if values and values[0].startswith("@"):
             options[name] = ["@", values[0][1:] or (values[1] if len(values) > 1 else "")]
         elif values:

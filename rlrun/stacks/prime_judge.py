@@ -15,6 +15,8 @@ from .prime_rundir import RunDir, list_names, read_run_dir
 # GPU-8f1c… or MIG-…
 _UUID = re.compile(r"^(GPU|MIG)-", re.I)
 _ASK_SECONDS = 5
+# What its launchers set for a run, and take over where it is set already.
+_RUN_NAMES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE")
 
 
 class Own(NamedTuple):
@@ -26,6 +28,7 @@ class Own(NamedTuple):
     cleans: bool
     client_url: str
     runner_words: str
+    output_dir: str = ""
 
 
 def judge_live(plan: Plan, machine: Machine) -> List[Check]:
@@ -52,18 +55,23 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
         return []
     checks = _judge_writable(run.path)
     is_reused = own.resume.is_asked or own.cleans
-    pids = find_of_run(machine.processes, run.path, procs.read_fd, procs.read_cwd) if is_reused or run.artifacts else ()
-    if pids and is_reused:
+    pids = find_of_run(machine.processes, run.path, procs.read_fd, procs.read_cwd)  # it may have written nothing yet
+    if pids and (is_reused or not run.artifacts):  # else that it is used says it
         checks.append(Check("live", "job:running", "blocks", "a run lives in %s (pids %s), and this launch would %s" % (
-            run.path, " ".join(map(str, pids[:8])), "delete it under it" if own.cleans else "write and delete beside it"),
+            run.path, " ".join(map(str, pids[:8])), "delete it under it" if own.cleans else "write beside it"),
             "Let it finish, or stop it, then look again."))
-    jobs, _ = slurm.read_jobs(run.jobs[-8:], dict(os.environ)) if is_reused and run.jobs else ({}, "")
+    recent = sorted(run.jobs, key=int)[-8:]
+    jobs, reason = slurm.read_jobs(recent, dict(os.environ), _ASK_SECONDS) if is_reused and recent else ({}, "")
+    if reason:
+        checks.append(Check("live", "slurm:unknown", "advisory", "whether a job of this run still lives could not be told: %s"
+                            % reason, "Ask Slurm yourself: squeue -u $USER"))
     live = {job.id: job for job in jobs.values() if not slurm.is_over(job.state)}
     if os.path.isdir(run.path):  # a job that still waits has left no log to know it by
         live.update((job.id, job) for job in slurm.find_jobs_in(run.path, dict(os.environ), _ASK_SECONDS))
     for job in live.values():
         checks.append(Check("live", "job:running", "blocks", "Slurm job %s of this run is %s" % (job.id, job.state),
                             "Let it finish, or scancel %s, then look again." % job.id))
+    checks += _judge_shape(own, run) if own.cleans else []
     if is_reused:
         if own.resume.is_asked and own.resume.step is None:
             checks.append(Check("live", "resume:none", "advisory", "--resume, and there is no checkpoint in %s: it would begin "
@@ -78,8 +86,24 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
             run.path, ", ".join(escape_controls(name) for name in used[:4]), " …" if len(used) > 4 else ""), _ways_out(run)))
     elif os.path.dirname(run.checkpoints) != run.path and list_names(run.checkpoints):
         checks.append(Check("live", "run:exists", "blocks", "%s holds an earlier run's checkpoints, and prime-rl refuses it"
-                            % run.checkpoints, _ways_out(run)))
+                            % run.checkpoints, "Take another --ckpt.output-dir: another name is no help there. Or continue "
+                            "that run%s: -- --run.name NAME --resume." % (
+                                " from step %d" % run.steps[-1] if run.steps else "")))
     return checks
+
+
+def _judge_shape(own: Own, run: RunDir) -> List[Check]:
+    """What --clean refuses, some of it after it has begun to delete (validate_run_dir, shutil.rmtree)."""
+    for path in dict.fromkeys((run.path, os.path.dirname(run.checkpoints))):
+        if os.path.islink(path):
+            return [Check("live", "run:clean", "blocks", "%s is a link, and --clean can't delete a link; what it was to delete "
+                          "before it would be gone" % path, "Delete it yourself, or take another --run.name.")]
+        if os.path.lexists(path) and not os.path.isdir(path):
+            return [Check("live", "run:clean", "blocks", "%s is no directory" % path, "Look what it is, and move it away.")]
+    if own.output_dir and not os.path.realpath(run.path).startswith(os.path.realpath(own.output_dir).rstrip("/") + "/"):
+        return [Check("live", "run:clean", "blocks", "%s does not lie in the output directory %s, and --clean refuses that" % (
+            run.path, own.output_dir), "Name it by --run.name and --output-dir alone.")]
+    return []
 
 
 def _ways_out(run: RunDir) -> str:
@@ -139,6 +163,9 @@ def _judge_server(plan: Plan, url: str) -> List[Check]:
     """Is the server there that this run asks and does not start? evals ends without it; rl would wait half an hour."""
     answer, models = web.read_models(url, timeout_seconds=_ASK_SECONDS)
     blocks = plan.kind == "evals"
+    if answer.how == "failed":
+        return [Check("live", "server:unknown", "advisory", "whether a server answers at %s could not be told: %s" % (
+            url, answer.reason), "Ask it yourself before you say yes.")]
     if answer.how != "answered":
         return [Check("live", "server:down", "blocks" if blocks else "advisory", "no server at %s: %s%s" % (
             url, answer.how, " (%s)" % answer.reason if answer.reason else ""),
@@ -156,6 +183,10 @@ def judge_config(plan: Plan) -> List[Check]:
         return prime_export.judge_config(plan)
     own = plan.own
     checks: List[Check] = [Check("live", "runner:words", "pass", own.runner_words)]
+    left = [name for name in _RUN_NAMES if os.environ.get(name)]
+    if left:
+        checks.append(Check("live", "env:inherited", "advisory", "the run would inherit %s, an earlier run's identity: it would "
+                            "write into that one's W&B run" % ", ".join(left), "env -u %s rlrun …" % " -u ".join(left)))
     if plan.kind in ("rl", "sft") and own.data:
         trainer = own.data.get("trainer") if plan.kind == "rl" else own.data
         if isinstance(trainer, dict) and not trainer.get("ckpt"):

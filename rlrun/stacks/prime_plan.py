@@ -8,12 +8,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from ..host.tables import dig
+from ..text.shell import escape_controls
 from ..values import Port, Topology
 from .prime_rundir import RunDir
 
 WIDTH = 70
-# tcp://127.0.0.1:5000
-_ADDRESS = re.compile(r"^tcp://(?:127\.0\.0\.1|localhost|0\.0\.0\.0|\*):(\d{1,5})$")
 # vllm-router's own metrics (prime_rl/entrypoints/inference.py, start_router)
 _ROUTER_METRICS_OFFSET = 21000
 
@@ -151,8 +150,10 @@ def show_gpus(kind: str, counts: Tuple[Optional[int], Optional[int]], visible: O
             parts.append("%s GPUs unknown" % word)
             continue
         if count:
-            taken = names[start:start + count] if names is not None else [str(one) for one in range(start, start + count)]
-            parts.append("%s GPU %s" % (word, ",".join(taken) or "none left"))
+            last = start + count - 1
+            shown = ",".join(names[start:start + count]) if names is not None else "%d-%d" % (start, last) if count > 2 else \
+                ",".join(map(str, range(start, last + 1)))
+            parts.append("%s GPU %s" % (word, shown or "none left"))
         start += count
     return " · ".join(parts) or "none"
 
@@ -162,10 +163,7 @@ def render_block(kind: str, rows: Sequence[Tuple[str, str]]) -> str:
     head = " run configuration (%s) " % kind
     side = (WIDTH - len(head)) // 2
     lines = ["═" * side + head + "═" * (WIDTH - len(head) - side)]
-    for label, value in rows:
-        first, *rest = value.split("\n")
-        lines.append("  %-12s %s" % (label, first))
-        lines += ["  %-12s %s" % ("", line) for line in rest]
+    lines += ["  %-12s %s" % (label, escape_controls(value)) for label, value in rows]  # a config may be anybody's
     return "\n".join(lines + ["═" * WIDTH])
 
 

@@ -1,18 +1,24 @@
-"""What a live run has laid claim to and may not hold yet: its ports are bound, and its GPUs filled, minutes after its start."""
-from typing import List, NamedTuple, Tuple
+"""What a live run has laid claim to and may not hold yet: its directory, its ports, its GPUs. Told by its record, not by a
+process, which for its first seconds, behind a wrapper of the operator's, may look like anything."""
+import os
+from typing import Dict, List, NamedTuple, Tuple
 
 from ..values import Check, Machine, Plan
 from . import record
 from .judge_machine import is_excluded_by
 
+_RECORDS = 64  # the newest of a checkout; a run that lives longer than 64 launches after it holds what it takes
+_MAX_GPUS = 1024
+
 
 class Claim(NamedTuple):
-    """What the record of a live run says that it takes of this machine."""
+    """What the record of a live run says that it takes."""
 
     id: str
     pid: int
     ports: Tuple[int, ...]
     gpus: Tuple[str, ...]
+    directories: Tuple[str, ...]
 
 
 def name_gpus(plan: Plan) -> Tuple[str, ...]:
@@ -21,40 +27,46 @@ def name_gpus(plan: Plan) -> Tuple[str, ...]:
     if not plan.gpu_count:
         return ()
     visible = plan.environment.get("CUDA_VISIBLE_DEVICES")
-    names = [str(number) for number in range(plan.gpu_count)] if visible is None else [
+    count = min(plan.gpu_count, _MAX_GPUS)
+    names = [str(number) for number in range(count)] if visible is None else [
         word.strip() for word in visible.split(",") if word.strip()]
-    return tuple(names[:plan.gpu_count])
+    return tuple(names[:count])
 
 
 def list_claims(plan: Plan, machine: Machine) -> List[Claim]:
     """The claims of recorded runs that live, in this checkout and in those of the machine's live runs; not of runs that block
     anyway."""
-    claims = []
-    beside = [run for run in machine.runs if not is_excluded_by(plan, run)]
-    for root in sorted({plan.root} | {run.root for run in beside if run.root}) if beside else ():
-        for one in record.list_records(root):
+    known = {pid for run in machine.runs if is_excluded_by(plan, run) for pid in run.pids}
+    roots = {plan.root} | {run.root for run in machine.runs if run.root}
+    claims: Dict[int, Claim] = {}
+    for root in sorted(roots):
+        for one in record.list_records(root, _RECORDS):
             identity = record.read_identity(one)
-            if identity and not one["exit"] and record.judge_state(one)[0] == "running":
-                claims.append(Claim(one["id"], identity.pid, tuple(one["ports"]), tuple(map(str, one["gpus"]))))
-    return claims
+            if identity and identity.pid not in known and not one["exit"] and record.judge_state(one)[0] == "running":
+                claims[identity.pid] = Claim(one["id"], identity.pid, tuple(one["ports"]), tuple(map(str, one["gpus"])),
+                                             tuple(os.path.realpath(str(path)) for path in one["own_dirs"]))
+    return list(claims.values())
 
 
 def judge_claims(plan: Plan, machine: Machine) -> List[Check]:
     """Does a live run want what this launch wants, before it has got it?"""
-    if plan.is_submission:
-        return []
     checks = []
     listening = {row.port for row in machine.listeners}
-    gpus = name_gpus(plan)
     for claim in list_claims(plan, machine):
+        who = "the run that pid %d began (%s)" % (claim.pid, claim.id)
+        same = [path for path in plan.own_dirs if os.path.realpath(path) in claim.directories]
+        if same:
+            checks.append(Check("live", "job:running", "blocks", "%s is written to by %s" % (same[0], who),
+                                "Let it finish, or stop it (rlrun runs %s tells how), then look again." % claim.id))
+        if plan.is_submission:
+            continue
         ports = [port for port in plan.ports if port.number in claim.ports and port.number not in listening]
         if ports:
-            checks.append(Check("live", "port:conflict", "blocks", "%s will be bound by the run that pid %d began (%s)" % (
-                ", ".join("%d (%s)" % (port.number, port.purpose) for port in ports), claim.pid, claim.id),
+            checks.append(Check("live", "port:conflict", "blocks", "%s will be bound by %s" % (
+                ", ".join("%d (%s)" % (port.number, port.purpose) for port in ports), who),
                 "Wait until that run is over, or move this run's ports in the config."))
-        same = [name for name in gpus if name in claim.gpus]
-        if same:
-            checks.append(Check("live", "gpu:foreign", "blocks", "GPU %s is taken by the run that pid %d began (%s)" % (
-                ",".join(same), claim.pid, claim.id), "Wait until that run is over, or show this one other GPUs: "
-                "CUDA_VISIBLE_DEVICES."))
+        gpus = [name for name in name_gpus(plan) if name in claim.gpus]
+        if gpus:
+            checks.append(Check("live", "gpu:foreign", "blocks", "GPU %s is taken by %s" % (",".join(gpus), who),
+                                "Wait until that run is over, or show this one other GPUs: CUDA_VISIBLE_DEVICES."))
     return checks

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import stat
-from typing import Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..text.redact import redact
 from ..text.secret_names import is_secret_name
@@ -56,12 +56,13 @@ def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint
     revision, GPUs, and the paths that the launch deletes, all with the volatile values taken out. `gpus`: what this
     launch takes, by index."""
     volatile = find_volatile(plan)
-    parts = {"kind": plan.kind, "overrides": json.dumps(plan.overrides), "argv": drop_volatile(json.dumps(plan.argv), volatile),
+    parts = {"kind": plan.kind, "overrides": _dump(plan.overrides), "argv": drop_volatile(_dump(plan.argv), volatile),
              "block": drop_volatile(plan.block, volatile),
              "launch command": _describe_command(plan.launch_command, volatile),
              "commit": git.commit or git.reason, "dirty files": " ".join(git.dirty) + " " + git.dirty_digest,
              "gpus": " ".join(gpus), "deleted paths": drop_volatile(" ".join(plan.sweep.path_globs), volatile),
              "root": plan.root}
+    parts.update(plan.more_parts)
     for path, digest in hash_sources(plan).items():
         parts["file %s" % path] = digest
     for name in plan.set_names:
@@ -69,8 +70,13 @@ def make_fingerprint(plan: Plan, git: Git, gpus: Tuple[str, ...]) -> Fingerprint
         if value is None or name in plan.volatile_names:
             continue
         parts["environment %s" % name] = _secret_state(value) if is_secret_name(name) else drop_volatile(value, volatile)
-    text = json.dumps(parts, sort_keys=True)
+    text = _dump(sorted(parts.items()))
     return Fingerprint(hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8], parts)
+
+
+def _dump(value: Any) -> str:
+    """JSON whose bytes are the same whether a path came in as text or, in the C locale of an old Python, as escaped bytes."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _describe_command(command: str, volatile: List[Tuple[str, str]]) -> str:

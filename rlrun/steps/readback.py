@@ -2,12 +2,12 @@
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from ..health import tail
 from ..host import procs
 from ..stacks import STACKS, load_stack
-from ..values import Launch, Plan, Readback, Server
+from ..values import Launch, Plan, Readback
 from . import guard
 
 WAIT_SECONDS = 60.0
@@ -16,6 +16,16 @@ _SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 0.2
 _TELL_SECONDS = 10.0
 _HEAD_BYTES = 1 << 20
+
+
+class Server(NamedTuple):
+    """What a server said of itself; `is_up` is False where it has not answered within the time."""
+
+    url: str
+    is_up: bool
+    words: str  # the answer, or what was met instead
+    models: Tuple[str, ...]
+    seconds: float
 
 
 def read_back(launch: Launch, plan: Plan) -> Readback:

@@ -27,7 +27,7 @@ UNKNOWN_SECONDS = float("nan")
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
           "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "time", "mode")
 # And as a list.
-_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus")
+_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs")
 
 
 class Paths(NamedTuple):
@@ -168,14 +168,15 @@ def describe_git(git: Git) -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_records(root: str) -> List[Dict[str, Any]]:
-    """All records of a checkout, newest first, each with what the keeper wrote beside it under "keeper", "exit", "link".
-    A record that can't be read is told as such, not left out."""
+def list_records(root: str, limit: int = 0) -> List[Dict[str, Any]]:
+    """All records of a checkout (the `limit` newest by name, where it is given), newest first, each with what the keeper
+    wrote beside it under "keeper", "exit", "link". A record that can't be read is told as such, not left out."""
     folder = os.path.join(root, _FOLDER)
     try:
         names = sorted(os.listdir(folder), reverse=True)
     except OSError:
         return []
+    names = names[:limit] if limit else names
     records = [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
     return sorted(records, key=_age_order)
 

@@ -26,7 +26,7 @@ _FIELD = re.compile(
     r"""(?P<name>(?P<quote>["'])%s(?P=quote)|(?<![A-Za-z0-9_."'/:-])%s)(?P<equals>[ \t]*:[ \t]*)(?P<value>%s)"""
     % (_NAME, _NAME, _VALUE))
 # --api-key VALUE
-_OPTION = re.compile(r"(?P<name>(?<![\w-])--?[A-Za-z][\w-]*)(?P<equals>[\"']?,?[ \t]+)(?P<value>(?!-)%s)" % _VALUE)
+_OPTION = re.compile(r"(?P<name>(?<![\w.-])--?[A-Za-z][\w.-]*)(?P<equals>[\"']?,?[ \t]+)(?P<value>(?!-)%s)" % _VALUE)
 # ${HF_TOKEN:-abc}   : "${HF_TOKEN:=abc}"
 _DEFAULT = re.compile(r"(?P<name>\$\{\w+)(?P<equals>:?[-=+])(?P<value>[^}\n]+)")
 # DB_PASSWORD="first line      (the quote ends on a later line: only looked for in configs)

@@ -1,4 +1,6 @@
 """prime-rl's resolved config as a plan: GPUs, ports, nodes, servers, the block."""
+import os
+
 import pytest
 from checkouts import add_prime_config, build_prime_checkout
 from hypothesis import given, settings
@@ -56,7 +58,7 @@ def test_gpus(kind, data, counts):
 
 
 @pytest.mark.parametrize("kind, counts, visible, shown", [
-    ("rl", (1, 1), None, "inference GPU 0 · trainer GPU 1"), ("rl", (2, 6), None, "inference GPU 0,1 · trainer GPU 2,3,4,5,6,7"),
+    ("rl", (1, 1), None, "inference GPU 0 · trainer GPU 1"), ("rl", (2, 6), None, "inference GPU 0,1 · trainer GPU 2-7"),
     ("rl", (1, 2), "4,5, 6,7", "inference GPU 4 · trainer GPU 5,6"), ("sft", (0, 2), "3,1", "trainer GPU 3,1"),
     ("rl", (1, 2), "4", "inference GPU 4 · trainer GPU none left"),
     ("rl", (1, 1), "", "inference GPU none left · trainer GPU none left"),
@@ -153,11 +155,12 @@ def test_the_server_that_is_asked():
 
 @pytest.mark.parametrize("kind", ["rl", "sft", "inference", "evals"])
 def test_the_block_is_as_wide_as_lego_rls(kind):
-    block = render_block(kind, [("config", "x.toml"), ("a long label indeed", "v"), ("environments", "a\nb"), ("empty", "")])
+    block = render_block(kind, [("config", "x.toml"), ("a long label indeed", "v"),
+                                ("environments", "a\nb\x1b[1m"), ("empty", "")])
     lines = block.split("\n")
     assert len(lines[0]) == len(lines[-1]) == prime_plan.WIDTH == 70 and set(lines[-1]) == {"═"}
     assert lines[0].startswith("═") and " run configuration (%s) " % kind in lines[0] and lines[0].endswith("═")
-    assert lines[1] == "  config       x.toml" and lines[3:5] == ["  environments a", "               b"]
+    assert lines[1] == "  config       x.toml" and lines[3] == "  environments a\\nb\\x1b[1m"  # a config may be anybody's
 
 
 def rows(kind, data, resume=NO_RESUME, run=None):
@@ -300,6 +303,9 @@ def test_words_that_are_refused(checkout, words, reason):
     "--inference.vllm.data-parallel-size 4 --inference.server.port 1"])
 def test_a_plan_where_prime_rls_code_could_not_be_asked(checkout, tmp_path, words, code):
     """Out of what is written, with the command line's words in it; and where the runner refused them."""
+    os.makedirs(str(tmp_path / "outputs/x/configs"))
+    (tmp_path / "outputs/x/configs/trainer.json").write_text("{}")
+    words += " --run.name x"
     result = DryRunResult(Outcome((), "ended", code, b"Dry run complete.", b"", 1.0), (), str(tmp_path), ())
     plan, preflight = prime.read_dry_run(request(checkout, *words.split()), result, ENVIRON, "20260801")
     assert preflight.died is bool(code) and bool(plan.block) is not bool(code)
