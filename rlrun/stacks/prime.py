@@ -181,10 +181,10 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
     ckpt_dir = _locate(root, ckpt_dir) if ckpt_dir and isinstance(ckpt_dir, str) else run_dir
     run = prime_rundir.read_run_dir(run_dir, ckpt_dir) if has_run_dir else None
     resume = _read_resume(known.get("resume"), run, root)
-    # Also what is not there now: by the launch it may be.
-    cleans = list(dict.fromkeys((run_dir, ckpt_dir))) \
-        if has_run_dir and known.get("clean") and not resume.is_asked and not environ.get("NEVER_CLEAN") else []
-    if cleans and run:  # the earlier attempts go with it: the new one is the first again
+    cleans = has_run_dir and bool(known.get("clean")) and not resume.is_asked and not environ.get("NEVER_CLEAN")
+    # What is there now is what a yes is given to; what comes meanwhile is refused (prime_judge.py).
+    doomed = [one for one in dict.fromkeys((run_dir, ckpt_dir)) if cleans and os.path.lexists(one)]
+    if doomed and run:  # the earlier attempts go with it: the new one is the first again
         run = run._replace(attempts=())
     is_submission = bool(scripts) or bool(known.get("slurm"))
     counts = prime_plan.count_gpus(kind, data) if data else (None, None)
@@ -210,7 +210,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
                for one in prime_config.list_environments(raw.data)
                if not prime_config.is_built_in(root, prime_config.find_venv(root, environ), prime_config.name_module(one))}
     goes_back = kind == "rl" or (bool(known.get("eval")) and not environ.get("NEVER_CLEAN"))  # sft: where it has online evals
-    deleted = tuple(cleans) or (prime_rundir.find_past(run, resume.step) if run and resume.is_asked and goes_back else ())
+    deleted = tuple(doomed) or (prime_rundir.find_past(run, resume.step) if run and resume.is_asked and goes_back else ())
     return Plan(
         stack="prime", kind=kind, root=root, config=request.config.path, config_shown=request.config.shown,
         sources=raw.sources, unread_sources=(), overrides=request.overrides,
@@ -225,7 +225,7 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         ports=ports, modules=tuple(modules),
         soft_modules=_SOFT_MODULES[kind],
         venv=prime_config.find_venv(root, environ), ray_dir="", shm_bytes=1 << 30,
-        sweep=SweepRule((), tuple(map(_name_deleted, deleted)), _describe_deletes(cleans, resume, deleted), True),
+        sweep=SweepRule((), tuple(map(_name_deleted, deleted)), _describe_deletes(cleans, resume), True),
         write_dirs=tuple(dict.fromkeys(one for one in (os.path.join(root, "logs"), real, ckpt_dir) if one)), prints_secrets=False,
         gates=(), stage=_STAGES["submission" if is_submission else kind],
         more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False, log_note=note,
@@ -233,9 +233,9 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         argv_again=argv, path_first=runner.path_first, is_submission=is_submission, is_short=is_submission,
         own_dirs=tuple(dict.fromkeys(one for one in (run_dir, ckpt_dir) if one)),
         more_parts={"script %s" % os.path.basename(path): _hash_script(text, name) for path, text in scripts},
-        secrets=prime_config.find_secrets(raw.data, data), typed_name=_name_deleted_run(cleans, bool(name_words)),
+        secrets=prime_config.find_secrets(raw.data, data), typed_name=os.path.basename(run_dir) if doomed else "",
         server_url=prime_plan.find_server_url(data) if kind == "inference" and not is_submission else "",
-        own=Own(data, run, resume, bool(cleans), prime_plan.find_client_url(kind, data), runner.words, output_dir))
+        own=Own(data, run, resume, cleans, prime_plan.find_client_url(kind, data), runner.words, output_dir, tuple(doomed)))
 
 
 _SOFT_MODULES = {"rl": ("torch", "vllm", "verifiers"), "sft": ("torch",), "inference": ("vllm",), "evals": ("verifiers",)}
@@ -262,20 +262,13 @@ def _hash_script(text: str, name: str) -> str:
     return hashlib.sha256(text.replace(name, "<name>").encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _name_deleted_run(cleans: List[str], is_generated: bool) -> str:
-    """The name to type where something may be deleted: not for a directory of a name that was made for this launch."""
-    if not cleans or (is_generated and len(cleans) == 1 and not os.path.lexists(cleans[0])):
-        return ""
-    return os.path.basename(cleans[0])
-
-
 def _locate(root: str, path: str) -> str:
     """Where a path of the config leads, for a process that works in `root`. Behind a link `..` is not the folder before it."""
     path = os.path.join(root, path)
     return os.path.realpath(path) if ".." in path.split(os.sep) else os.path.normpath(path)
 
 
-def _describe_deletes(cleans: List[str], resume: prime_plan.Resume, deleted: Tuple[str, ...]) -> str:
+def _describe_deletes(cleans: bool, resume: prime_plan.Resume) -> str:
     if cleans:
         return "--clean deletes the directory of the run of this name, checkpoints and all, before it starts"
     if resume.is_asked:

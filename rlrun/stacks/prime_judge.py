@@ -1,7 +1,7 @@
 """prime-rl: what it is sure to refuse, ahead of time, and what leads to an evening lost."""
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..host import disks, gpus, procs, slurm, web
 from ..host.tables import dig
@@ -29,6 +29,7 @@ class Own(NamedTuple):
     client_url: str
     runner_words: str
     output_dir: str = ""
+    doomed: Tuple[str, ...] = ()  # what --clean would delete, as it was when the plan was made
 
 
 def judge_live(plan: Plan, machine: Machine) -> List[Check]:
@@ -57,9 +58,9 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
     is_reused = own.resume.is_asked or own.cleans
     pids = find_of_run(machine.processes, run.path, procs.read_fd, procs.read_cwd)  # it may have written nothing yet
     if pids and (is_reused or not run.artifacts):  # else that it is used says it
+        harm = "delete it under it" if own.cleans else "write and delete beside it" if own.resume.is_asked else "write beside it"
         checks.append(Check("live", "job:running", "blocks", "a run lives in %s (pids %s), and this launch would %s" % (
-            run.path, " ".join(map(str, pids[:8])), "delete it under it" if own.cleans else "write beside it"),
-            "Let it finish, or stop it, then look again."))
+            run.path, " ".join(map(str, pids[:8])), harm), "Let it finish, or stop it, then look again."))
     recent = sorted(run.jobs, key=int)[-8:]
     jobs, reason = slurm.read_jobs(recent, dict(os.environ), _ASK_SECONDS) if is_reused and recent else ({}, "")
     if reason:
@@ -95,6 +96,9 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
 def _judge_shape(own: Own, run: RunDir) -> List[Check]:
     """What --clean refuses, some of it after it has begun to delete (validate_run_dir, shutil.rmtree)."""
     for path in dict.fromkeys((run.path, os.path.dirname(run.checkpoints))):
+        if os.path.lexists(path) and path not in own.doomed:
+            return [Check("live", "run:clean", "blocks", "%s was not there when this plan was made, and --clean would delete it"
+                          % path, "Look at it, and check again.")]
         if os.path.islink(path):
             return [Check("live", "run:clean", "blocks", "%s is a link, and --clean can't delete a link; what it was to delete "
                           "before it would be gone" % path, "Delete it yourself, or take another --run.name.")]

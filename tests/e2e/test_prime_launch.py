@@ -157,7 +157,8 @@ def test_L17_P5_a_run_in_the_background_is_reported_as_it_is(play, root, layout)
     assert sorted(shown["processes"].split("  ")) == sorted("%s=%d" % pair for pair in pids.items())
     assert set(pids.values()) <= set(facts["session"]) and pids["launcher"] == row["runner"]["pid"]
     assert shown["pids"] == "runner=%d" % row["runner"]["pid"]
-    assert shown["dashboard"] == ("http://localhost:7788" if layout == "new" else "http://localhost:7799")
+    assert shown["dashboard"] == ("http://localhost:7788" if layout == "new" else
+                                  "http://localhost:7799  (your daemon's; the run itself has told none)")
     assert shown["stop"] == "kill -s TERM -- -%d" % row["runner"]["pgid"]
     runner = facts["runner"]
     assert runner["fds"] == {"0": "/dev/null", "1": row["launch_log"], "2": row["launch_log"]}

@@ -46,7 +46,8 @@ def write(path, text="", mode=0o644):
 def make(kind="rl", data=RL, run_dir="", ckpt_dir="", resume=NOT, cleans=False, url="", **more):
     run = read_run_dir(run_dir, ckpt_dir or run_dir) if run_dir else None
     return make_plan(**dict(dict(stack="prime", kind=kind, takes_whole_box=False, run_dir=run_dir, gpu_count=None,
-                                 own=Own(data, run, resume, cleans, url, "uv run --no-sync")), **more))
+                                 own=Own(data, run, resume, cleans, url, "uv run --no-sync", os.path.dirname(run_dir), tuple(
+                                     path for path in (run_dir, ckpt_dir) if cleans and os.path.lexists(path)))), **more))
 
 
 def judge(plan, machine=MACHINE):
@@ -87,6 +88,23 @@ def test_checkpoints_elsewhere_are_refused_too(run_dir, tmp_path):
     os.makedirs(elsewhere + "/checkpoints/step_3")
     assert "from step 3" in judge(make(run_dir=run_dir, ckpt_dir=elsewhere))["run:exists"].fix
     assert judge(make(run_dir=run_dir, ckpt_dir=elsewhere, cleans=True)) == {}
+
+
+def test_clean_refuses_what_it_can_not_delete_whole(run_dir, tmp_path):
+    """It deletes the run's directory first, and then fails at the link."""
+    (tmp_path / "big").mkdir()
+    os.symlink(str(tmp_path / "big"), str(tmp_path / "ckpt"))
+    assert "is a link" in judge(make(run_dir=run_dir, ckpt_dir=str(tmp_path / "ckpt"), cleans=True))["run:clean"].detail
+    write(run_dir, "a file")
+    assert "is no directory" in judge(make(run_dir=run_dir, cleans=True))["run:clean"].detail
+    os.unlink(run_dir)
+    plan = make(run_dir=run_dir, cleans=True)
+    assert judge(plan) == {}
+    os.makedirs(run_dir)  # between the yes and the launch
+    assert "was not there when this plan was made" in judge(plan)["run:clean"].detail
+    assert judge(make(run_dir=run_dir, cleans=True)) == {}
+    outside = plan._replace(own=plan.own._replace(output_dir=str(tmp_path / "other"), doomed=(run_dir,)))
+    assert "does not lie in the output directory" in judge(outside)["run:clean"].detail
 
 
 def test_what_happened_since_the_plan_was_made_counts(run_dir):
