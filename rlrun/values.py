@@ -246,6 +246,7 @@ class Plan(NamedTuple):
     shows_environment: bool = True  # into the runner's log
     is_name_generated: bool = False  # rlrun made the name, for this plan alone; it is out of the digest, and is kept
     argv_again: Tuple[str, ...] = ()  # argv without such a name
+    from_environ: Tuple[str, ...] = ()  # NAME=value of the operator's own environment that decides the plan
     path_first: str = ""  # a folder that the launch needs first on PATH
     is_submission: bool = False  # the runner only hands the run to a batch system: nothing is taken of this machine
     is_short: bool = False  # the runner is done soon, and an end with 0 is success

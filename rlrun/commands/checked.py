@@ -5,6 +5,7 @@ from ..steps import confirm, judge, record, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.redact import redact
+from ..text.shell import escape_controls
 from ..values import Choices
 from . import options as shared
 
@@ -34,7 +35,8 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     lines += [""] + report.render_last_words(found.preflight, secrets)
     if plan.block:
         lines += [report.render_block(plan, secrets), ""]
-    lines.append("Log         %s" % (redact(plan.train_log or plan.log_note, secrets) or "unknown: the runner did not tell it"))
+    log = escape_controls(redact(plan.train_log or plan.log_note, secrets))
+    lines.append("Log         %s" % (log or "unknown: the runner did not tell it"))
     lines.append("Commit      %s" % report.describe_git(found.git))
     if plan.has_board:
         lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))
@@ -45,16 +47,16 @@ def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ..
     """What to do next, and the line that launches or checks again."""
     lines = report.render_steps(found.verdict.checks)
     if found.plan.topology.nodes > 1 and not found.plan.is_submission:
-        lines.append("Other nodes: rlrun nodes %s" % shared.name_again(where, found.plan, secrets))
+        lines.append("Other nodes: %s" % escape_controls(shared.name_again("nodes", where, found.plan, secrets)))
     if found.verdict.blocking:
-        lines.append("Re-check: rlrun check %s" % shared.name_again(where, found.plan, secrets))
+        lines.append("Re-check: %s" % escape_controls(shared.name_again("check", where, found.plan, secrets)))
     else:
         earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
         if earlier:
             lines.append("This very plan was launched before: %s" % earlier.get("id"))
         choices = Choices("", bool(earlier), "", "", "")
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
-        lines.append("Launch: %s" % confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
-                                                                  shared.name_config(where, found.plan), shared.name_program(),
-                                                                  secrets=secrets))
+        line = confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
+                                             shared.name_config(where, found.plan), shared.name_program(), secrets=secrets)
+        lines.append("Launch: %s" % escape_controls(line))
     return lines

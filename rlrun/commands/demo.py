@@ -39,7 +39,9 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         raise OperatorError("can't unpack to %s: %s" % (target, os.strerror(error.errno or errno.EIO)),
                             "Name another folder: rlrun demo DIR", MACHINE, "demo")
     program = shared.name_program()
-    commands = ["cd %s" % quote_words([target])] + ["%s %s" % (program, words) for words in load_stack(stack).DEMO]
+    longer = load_stack(stack).DEMO_ENVIRON
+    commands = ["cd %s%s" % (quote_words([target]), " && export " + longer if longer else "")]
+    commands += ["%s %s" % (program, words) for words in load_stack(stack).DEMO]
     if terminal.is_json:
         shape = {"schema": 1, "command": "demo", "stack": stack, "root": target, "try": commands}
         term.print_result(terminal, json.dumps(shape, sort_keys=True))

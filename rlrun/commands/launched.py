@@ -138,7 +138,8 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
         pairs.append(("health", "%s/health: %s after %d s" % (server.url, server.words, server.seconds)))
         pairs += [("models", ", ".join(server.models) or "none told")] if server.is_up else []
     is_handed_in = plan.is_submission and bool(back.facts.get("jobs"))
-    stage = describe_exit(back.exit) if back.exit and not is_handed_in else plan.stage
+    stage = "it answers" if server and server.is_up else plan.stage
+    stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
     pairs += [("stage", stage),
               ("record", os.path.relpath(started.record, plan.root))]
     if not back.exit:

@@ -7,6 +7,7 @@ from typing import Any, Tuple
 from ..errors import BLOCKED, MACHINE, OK, OperatorError
 from ..steps import nodes, preflight, record, survey
 from ..text import terminal as term
+from ..text.redact import find_secrets
 from . import options as shared
 from . import surveying
 
@@ -23,9 +24,9 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     request = shared.find_request(where, terminal)
     environ = survey.read_operator_environment()
     plan, said, _ = preflight.finish_dry_run(preflight.start_dry_run(request, environ), options.dry_run_timeout)
-    if said.died:
-        raise OperatorError("the plan is unknown: %s" % said.summary, "rlrun check %s shows its last words."
-                            % request.config.shown, BLOCKED, "preflight:died")
+    if said.died or said.skipped:
+        raise OperatorError("the plan is unknown: %s" % (said.skipped or said.summary), "This tells more: %s" % shared.name_again(
+            "check", where, plan, find_secrets(environ)), BLOCKED, "preflight:died" if said.died else "preflight:skipped")
     commands = nodes.make_commands(plan, record.make_stamp(time.time()))
     if terminal.is_json:
         term.print_result(terminal, json.dumps({

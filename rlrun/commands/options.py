@@ -8,7 +8,7 @@ from ..errors import USAGE, OperatorError
 from ..steps import orient
 from ..text import terminal as term
 from ..text.redact import redact_words
-from ..text.shell import escape_controls, quote_words
+from ..text.shell import escape_controls, quote_assignment, quote_words
 from ..values import Checkout, Config, Plan, Request
 
 
@@ -99,10 +99,12 @@ def name_config(where: Where, plan: Plan) -> List[str]:
     return words
 
 
-def name_again(where: Where, plan: Plan, secrets: Tuple[str, ...]) -> str:
-    """What follows `rlrun check` for the same plan: the config's words and the overrides, shell-safe, without a secret."""
+def name_again(command: str, where: Where, plan: Plan, secrets: Tuple[str, ...]) -> str:
+    """The line of another command for the same plan: with the variables that decide it, the config's words and the
+    overrides, shell-safe, without a secret."""
+    before = "".join(quote_assignment(word) + " " for word in plan.from_environ)
     rest = " -- " + quote_words(redact_words(plan.overrides, secrets)) if plan.overrides and not where.again else ""
-    return quote_words(name_config(where, plan)) + rest
+    return "%s%s %s %s%s" % (before, name_program(), command, quote_words(name_config(where, plan)), rest)
 
 
 def _is_inside(root: str) -> bool:

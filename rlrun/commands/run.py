@@ -204,7 +204,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
 def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...]) -> None:
     if found.fingerprint.digest != choices.confirm:
         earlier = record.find_launched(found.plan.root, choices.confirm)
-        look = "%s %s" % ("export" if where.again else "check", shared.name_again(where, found.plan, secrets))
+        look = shared.name_again("export" if where.again else "check", where, found.plan, secrets)
         raise confirm.refuse_other_plan(choices.confirm, look, found.fingerprint, earlier, _list_recent(found), secrets)
     _refuse_again(found, choices)
 

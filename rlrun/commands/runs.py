@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Tuple
 from ..errors import OK, USAGE, OperatorError
 from ..health import tail
 from ..stacks import STACKS, load_stack
+from ..host import procs
 from ..steps import orient, readback, record, shapes
 from ..text import report
 from ..text import terminal as term
@@ -30,12 +31,18 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     now = time.time()
     # What was handed to Slurm is asked for below, all at once.
     records = [one if one.get("is_submission") else readback.complete(one) for one in record.list_records(checkout.root)]
+    if options.id:  # only that one's jobs are asked for
+        picked = _pick([record.make_row(one, now) for one in records], options.id)
+        records = [one for one in records if one["record"] == picked.record]
     reason = _ask_slurm(records)
     if reason:
         term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
-    rows = [record.make_row(one, now) for one in records]
+    processes = procs.read_processes() if any(one["exit"] for one in records) else {}
+    for one in records:
+        one["left"] = list(record.find_left(one, processes))
+    rows = [_tell_left(record.make_row(one, now)) for one in records]
     if options.id:
-        return _show(_pick(rows, options.id), terminal)
+        return _show(rows[0], terminal)
     if terminal.is_json:
         term.print_result(terminal, json.dumps({"schema": 1, "command": "runs", "root": checkout.root,
                                                 "runs": [shapes.shape_row(row) for row in rows]}, sort_keys=True))
@@ -47,6 +54,11 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     else:
         term.print_note(terminal, "no launch is recorded in %s" % checkout.root)
     return OK
+
+
+def _tell_left(row: RunRow) -> RunRow:
+    left = row.data["left"]
+    return row._replace(state="%s, %d of it live" % (row.state, len(left))) if left else row
 
 
 def _ask_slurm(records: List[Dict[str, Any]]) -> str:
@@ -108,11 +120,17 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     if data["run_dir"]:
         pairs.append(("run dir", data["run_dir"]))
     facts = {"jobs": data["live_jobs"]} if data.get("live_jobs") else {}
+    if data["groups"]:
+        facts["groups"] = data["groups"]
+    if data["left"]:
+        pairs.append(("left behind", "pids " + " ".join(map(str, data["left"][:20])) + (" …" if len(data["left"]) > 20 else "")))
     logs = data["facts"].get("job_logs") if isinstance(data.get("facts"), dict) else None
     for job in data["jobs"]:
         path = logs.get(job) if isinstance(logs, dict) else None
         pairs.append(("job log", path if isinstance(path, str) else "not told"))
-    if row.state == "running" or facts:
+    if data["left"]:  # nobody is there to end them in good order
+        pairs.append(("stop", "kill -s TERM %s" % " ".join(map(str, data["left"]))))
+    elif row.state == "running" or data.get("live_jobs"):
         is_known = data["stack"] in STACKS
         pairs.append(("stop", str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"))
     lines = [row.id] + report.render_pairs(pairs)

@@ -7,6 +7,7 @@ nothing here prints or asks, and no process is started but through host/.
     TITLE                                   the name that people use
     KINDS                                   the kinds of run, in the order in which help lists them
     DEMO                                    the words of the commands by which its toy checkout is tried
+    DEMO_ENVIRON                            a variable that makes the toy's run last as long as a look at it, "" for none
     TAKES_OVERRIDES                         whether several configs, and words after `--`, go to the runner
     TAKES_RUNNER                            whether --runner may say what the runner is started with
     TAKES_WHOLE_BOX                         whether a local run of it shares the machine with no other run

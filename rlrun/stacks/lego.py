@@ -18,6 +18,7 @@ from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  
 
 TITLE = "Lego-RL"
 KINDS = ("train", "eval", "infer")
+DEMO_ENVIRON = ""
 DEMO = ("check demo", "run demo --board leave", "runs")
 TAKES_OVERRIDES = False
 TAKES_RUNNER = False

@@ -25,6 +25,7 @@ from .prime_live import STOP_SIGNAL, classify, find_root, is_checkout, is_rehear
 
 TITLE = "prime-rl"
 KINDS = prime_config.KINDS
+DEMO_ENVIRON = "TOY_STEP_SEC=5"
 DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "runs")
 TAKES_OVERRIDES = True
 TAKES_RUNNER = True
@@ -134,6 +135,9 @@ def _refuse_words(raw: prime_config.Raw) -> None:
                             "overrides")
     for option in ("name", "dir"):
         name = tables.dig(raw.data, "run", option)
+        if name is True:
+            raise OperatorError("--run.%s needs a name behind it" % option, "For example: --run.%s first-try" % option, USAGE,
+                                "run-name")
         if name is not None and (not isinstance(name, str) or not _PLAIN_NAME.match(name) or name in (".", "..")):
             raise OperatorError("run.%s is a directory's name, and %r is none: no slash, no space" % (option, name),
                                 "Take letters, digits, dots and dashes.", USAGE, "run-name")
@@ -226,11 +230,14 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         soft_modules=_SOFT_MODULES[kind],
         venv=prime_config.find_venv(root, environ), ray_dir="", shm_bytes=1 << 30,
         sweep=SweepRule((), tuple(map(_name_deleted, deleted)), _describe_deletes(cleans, resume), True),
-        write_dirs=tuple(dict.fromkeys(one for one in (os.path.join(root, "logs"), real, ckpt_dir) if one)), prints_secrets=False,
+        write_dirs=tuple(dict.fromkeys(one for one in (os.path.join(root, "logs"), real, ckpt_dir) if one)),
+        prints_secrets=False,
         gates=(), stage=_STAGES["submission" if is_submission else kind],
-        more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False, log_note=note,
-        run_dir=run_dir, before=run.attempts if run else (), shows_environment=False, is_name_generated=bool(name_words),
-        argv_again=argv, path_first=runner.path_first, is_submission=is_submission, is_short=is_submission,
+        more_configs=tuple(config.shown for config in request.more), import_fixes=modules, has_board=False,
+        log_note=note if data else "", run_dir=run_dir, before=run.attempts if run else (), shows_environment=False,
+        is_name_generated=bool(name_words),
+        from_environ=tuple("%s=%s" % (one, environ[one]) for one in ("CUDA_VISIBLE_DEVICES",) if one in environ),
+        argv_again=argv, path_first=runner.path_first, is_submission=is_submission, is_short=is_submission or kind == "evals",
         own_dirs=tuple(dict.fromkeys(one for one in (run_dir, ckpt_dir) if one)),
         more_parts={"script %s" % os.path.basename(path): _hash_script(text, name) for path, text in scripts},
         secrets=prime_config.find_secrets(raw.data, data), typed_name=os.path.basename(run_dir) if doomed else "",

@@ -54,8 +54,8 @@ def read_preflight(kind: str, result: DryRunResult, written: str, unread: str) -
 def _explain(text: str, outcome: Outcome) -> Tuple[str, str]:
     """What is known of last words like these, and what to do."""
     if re.search(r"Failed to (fetch|download)|error sending request|dns error|Could not connect", text, re.I):
-        return "uv could not fetch packages", "Check without it: --runner 'uv run --no-sync', or .venv/bin itself; the " \
-            "environment must be whole then (uv sync --all-extras, where there is a network)."
+        return "uv could not fetch packages", "Check without uv: --runner .venv/bin/rl (or the like); the environment must be " \
+            "whole then (uv sync --all-extras, where there is a network)."
     if "lockfile" in text and "needs to be updated" in text:
         return "the lock file is out of date", "Where there is a network: uv lock && uv sync --all-extras"
     if "ModuleNotFoundError" in text or "ImportError" in text:
@@ -63,8 +63,8 @@ def _explain(text: str, outcome: Outcome) -> Tuple[str, str]:
             "environment of its own."
     if outcome.how == "timeout":
         return "it took longer than its limit (a slow `uv` that resolves or fetches?)", "A higher --dry-run-timeout, or " \
-            "--runner 'uv run --no-sync'."
-    return "", "Mend the config, and check again: its last words name the option."
+            "without uv: --runner .venv/bin/rl (or the like)."
+    return "", "Mend it, and check again: its last words name the option." if "╭" in text else "See its last words."
 
 
 def _read_json(path: str) -> Dict[str, Any]:

@@ -1,8 +1,10 @@
 """prime-rl: what it is sure to refuse, ahead of time, and what leads to an evening lost."""
 import os
 import re
+import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from .. import child
 from ..host import disks, gpus, procs, slurm, web
 from ..host.tables import dig
 from ..text.shell import escape_controls
@@ -14,6 +16,8 @@ from .prime_rundir import RunDir, list_names, read_run_dir
 
 # GPU-8f1c… or MIG-…
 _UUID = re.compile(r"^(GPU|MIG)-", re.I)
+# 7
+_INDEX = re.compile(r"[0-9]{1,9}\Z")
 _ASK_SECONDS = 5
 # What its launchers set for a run, and take over where it is set already.
 _RUN_NAMES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE")
@@ -43,7 +47,7 @@ def judge_live(plan: Plan, machine: Machine) -> List[Check]:
     if plan.is_submission:
         checks += _judge_slurm(plan)
     else:
-        checks += _judge_gpu_names(plan, machine)
+        checks += _judge_gpu_names(plan, machine) + _judge_parts(plan)
     asks_another = plan.kind == "evals" or (plan.kind == "rl" and bool(own.data) and not own.data.get("inference"))
     if not plan.is_submission and own.client_url and asks_another:
         checks += _judge_server(plan, own.client_url)
@@ -78,8 +82,11 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
             checks.append(Check("live", "resume:none", "advisory", "--resume, and there is no checkpoint in %s: it would begin "
                                 "at step 0" % run.checkpoints, "Is this the right --run.name?"))
         elif own.resume.is_asked and own.resume.source and not os.path.isdir(own.resume.source):
-            checks.append(Check("live", "run:exists", "blocks", "the checkpoint to resume from is not there: %s"
-                                % own.resume.source, "There are: %s" % (", ".join(map(str, run.steps)) or "none")))
+            checks.append(Check("live", "resume:missing", "blocks", "the checkpoint to resume from is not there: %s"
+                                % own.resume.source, "In %s there are: %s" % (run.checkpoints, ", ".join(
+                                    "step_%d" % step for step in run.steps) or "none")))
+        elif own.resume.is_asked:
+            checks += _judge_checkpoint(own, run)
         return checks
     used = run.artifacts if run.artifacts else ()
     if used:
@@ -90,6 +97,22 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
                             % run.checkpoints, "Take another --ckpt.output-dir: another name is no help there. Or continue "
                             "that run%s: -- --run.name NAME --resume." % (
                                 " from step %d" % run.steps[-1] if run.steps else "")))
+    return checks
+
+
+def _judge_checkpoint(own: Own, run: RunDir) -> List[Check]:
+    """Is the checkpoint that a resume takes whole, and is there anything left to train?"""
+    step, trainer = own.resume.step, os.path.join(own.resume.source, "trainer")
+    checks = []
+    if os.path.isdir(trainer) and not os.path.exists(os.path.join(trainer, ".metadata")):
+        older = [one for one in run.steps if step is not None and one < step and os.path.exists(
+            os.path.join(run.checkpoints, "step_%d" % one, "trainer", ".metadata"))]
+        checks.append(Check("live", "resume:unfinished", "advisory", "%s has no .metadata: its saving did not end" % trainer,
+                            "Take an older one: --resume.step %d" % older[-1] if older else "No older one is whole."))
+    limit = own.data.get("max_steps")
+    if isinstance(limit, int) and step is not None and step >= limit:
+        checks.append(Check("live", "resume:done", "advisory", "the checkpoint is of step %d, and max_steps is %d: nothing is "
+                            "left to train" % (step, limit), "Raise --max-steps."))
     return checks
 
 
@@ -112,8 +135,9 @@ def _judge_shape(own: Own, run: RunDir) -> List[Check]:
 
 def _ways_out(run: RunDir) -> str:
     newest = " (from step %d)" % run.steps[-1] if run.steps else " (there is no checkpoint yet)"
-    return "Continue it: -- --resume%s. Or begin anew under another name: -- --run.name NAME. Or delete it: -- --clean (what " \
-        "goes is listed, and its name must be typed)." % newest
+    name = os.path.basename(run.path)
+    return "Continue it: -- --run.name %s --resume%s. Or begin anew under another name: -- --run.name NAME. Or delete it: -- " \
+        "--run.name %s --clean (what goes is listed, and its name must be typed)." % (name, newest, name)
 
 
 def _judge_writable(path: str) -> List[Check]:
@@ -130,6 +154,10 @@ def _judge_slurm(plan: Plan) -> List[Check]:
     if not slurm.find_sbatch(dict(os.environ, PATH=_path_of(plan))):
         return [Check("live", "slurm:absent", "blocks", "this run is handed to Slurm, and there is no sbatch on PATH",
                       "Start it on a login node of the cluster; or run it here: leave --slurm and [slurm] away.")]
+    outcome = child.run(["scontrol", "ping"], _ASK_SECONDS, env=dict(os.environ, PATH=_path_of(plan)), merge=True)
+    if outcome.how != "ended" or outcome.code != 0:
+        return [Check("live", "slurm:unknown", "advisory", "the Slurm controller does not answer (scontrol ping %s)"
+                      % child.describe(outcome), "Look whether the job can be handed in: sinfo")]
     return [Check("live", "slurm:sbatch", "pass", "%s, at the launch" % (plan.launch_command or "sbatch"))]
 
 
@@ -138,14 +166,35 @@ def _path_of(plan: Plan) -> str:
     return plan.path_first + os.pathsep + path if plan.path_first else path
 
 
+def _judge_parts(plan: Plan) -> List[Check]:
+    """Are the commands there that the launcher starts by name? It ends at the first that is not."""
+    data = plan.own.data
+    wanted = {"rl": ["orchestrator", "env-server", "torchrun"], "sft": ["torchrun"] + (
+        ["evals", "env-server"] if data.get("eval") else [])}.get(plan.kind, [])
+    wanted += ["inference"] if wanted and data.get("inference") else []
+    path = os.path.join(plan.venv, "bin") + os.pathsep + _path_of(plan)
+    missing = [name for name in wanted if data and plan.venv and not shutil.which(name, path=path)]
+    return [Check("live", "runner:part", "blocks", "%s has no command %s, which the launcher starts" % (
+        plan.venv, ", ".join(missing)), "Bring the environment up to date: uv sync --all-extras")] if missing else []
+
+
 def _judge_gpu_names(plan: Plan, machine: Machine) -> List[Check]:
     word = plan.environment.get("CUDA_VISIBLE_DEVICES")
     names = [one.strip() for one in word.split(",") if one.strip()] if word is not None else []
     checks = []
+    odd = [name for name in names if not _UUID.match(name) and not _INDEX.match(name)]
+    if odd:
+        shown = (escape_controls(word or ""), escape_controls(odd[0]))
+        checks.append(Check("live", "gpu:uuid", "advisory", "CUDA_VISIBLE_DEVICES=%s: prime-rl reads numbers there, and %s is "
+                            "none" % shown, "Name them by index; nvidia-smi -L shows them."))
     if plan.kind in ("rl", "sft") and any(_UUID.match(name) for name in names):
         checks.append(Check("live", "gpu:uuid", "advisory", "CUDA_VISIBLE_DEVICES=%s names GPUs by UUID; prime-rl reads numbers "
-                            "and would end there" % word, "Name them by index: CUDA_VISIBLE_DEVICES=%s"
-                            % (",".join(_find_indices(names, machine)) or "0,1")))
+                            "and would end there" % word, _name_by_index(_find_indices(names, machine))))
+    there = {str(gpu.index) for gpu in machine.gpus.gpus}
+    absent = [name for name in names if machine.gpus.state == "ok" and name.isdigit() and name not in there]
+    if absent or len(set(names)) < len(names):
+        checks.append(Check("live", "gpu:few", "blocks", "CUDA_VISIBLE_DEVICES=%s: %s" % (word, "this machine has no GPU %s"
+                            % absent[0] if absent else "one is named twice"), "Name GPUs that are there, each once."))
     counts = plan.kind == "rl" or (plan.kind == "sft" and bool(plan.own.data.get("inference")))  # plain sft leaves it to torchrun
     if counts and word is not None and plan.gpu_count is not None and len(names) < plan.gpu_count:
         checks.append(Check("live", "gpu:few", "blocks", "the plan takes %d GPUs, CUDA_VISIBLE_DEVICES=%s shows %d; prime-rl "
@@ -156,6 +205,10 @@ def _judge_gpu_names(plan: Plan, machine: Machine) -> List[Check]:
         checks.append(Check("live", "gpu:few", "blocks", "the plan takes %d GPUs, this machine has %d; prime-rl refuses that"
                             % (plan.gpu_count, len(machine.gpus.gpus)), "Lower deployment.num_train_gpus and num_infer_gpus."))
     return checks
+
+
+def _name_by_index(indices: List[str]) -> str:
+    return "Name them by index: %s" % ("CUDA_VISIBLE_DEVICES=" + ",".join(indices) if indices else "nvidia-smi -L shows them")
 
 
 def _find_indices(names: List[str], machine: Machine) -> List[str]:

@@ -37,13 +37,19 @@ def choose(root: str, kind: str, environ: Dict[str, str], asked: Tuple[str, ...]
                             "--all-extras" % quote_words([root]), MACHINE, "runner")
     if shutil.which("uv", path=environ.get("PATH", os.defpath)):
         return Runner(("uv", "run", "--no-sync", program), "", "uv run --no-sync: the environment as it is, nothing is fetched")
-    for folder in _UV_FOLDERS:
-        path = folder.replace("~", environ.get("HOME") or os.path.expanduser("~"))
-        if os.access(os.path.join(path, "uv"), os.X_OK):
-            return Runner(("uv", "run", "--no-sync", program), path, "uv run --no-sync, uv from %s (it is not on PATH): the "
-                          "environment as it is, nothing is fetched" % path)
+    path = _find_uv(environ)
+    if path:
+        return Runner(("uv", "run", "--no-sync", program), path, "uv run --no-sync, uv from %s (it is not on PATH): the "
+                      "environment as it is, nothing is fetched" % path)
     folder = os.path.join(venv, "bin")
     return Runner((os.path.join(folder, program),), folder, "%s itself: there is no uv here" % os.path.join(folder, program))
+
+
+def _find_uv(environ: Dict[str, str]) -> str:
+    """The folder that uv lies in beside PATH, "" where there is none."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    folders = [folder.replace("~", home) for folder in _UV_FOLDERS]
+    return next((folder for folder in folders if os.access(os.path.join(folder, "uv"), os.X_OK)), "")
 
 
 def find_entry(venv: str, kind: str) -> str:
@@ -61,6 +67,9 @@ def _take_asked(root: str, program: str, asked: Tuple[str, ...], environ: Dict[s
         first = os.path.abspath(first) if os.path.exists(first) else beside
         if not os.access(first, os.X_OK):
             raise OperatorError("--runner: %s can't be started" % asked[0], "Name a program, or one on PATH.", MACHINE, "runner")
+    elif first == "uv" and not shutil.which(first, path=environ.get("PATH", os.defpath)) and _find_uv(environ):
+        return Runner(asked + (() if os.path.basename(asked[-1]) == program else (program,)), _find_uv(environ),
+                      "%s, as --runner says" % " ".join(asked))
     elif not shutil.which(first, path=environ.get("PATH", os.defpath)):
         raise OperatorError("--runner: no %s on PATH" % first, "Name it by its whole path. PATH is %s"
                             % environ.get("PATH", "not set"), MACHINE, "no-%s" % first)

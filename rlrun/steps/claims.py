@@ -9,6 +9,7 @@ from .judge_machine import is_excluded_by
 
 _RECORDS = 64  # the newest of a checkout; a run that lives longer than 64 launches after it holds what it takes
 _MAX_GPUS = 1024
+_ASK_SECONDS = 5.0
 
 
 class Claim(NamedTuple):
@@ -48,9 +49,29 @@ def list_claims(plan: Plan, machine: Machine) -> List[Claim]:
     return list(claims.values())
 
 
+def judge_jobs_of(plan: Plan) -> List[Check]:
+    """Jobs that were handed in for the directories of this plan, by their records: do they live?"""
+    mine = {os.path.realpath(path) for path in plan.own_dirs if os.path.lexists(path)}
+    jobs = [job for one in (record.list_records(plan.root, _RECORDS) if mine else []) for job in one["jobs"]
+            if mine & {os.path.realpath(str(path)) for path in one["own_dirs"]}]
+    if not jobs:
+        return []
+    from ..host import slurm
+    found, reason = slurm.read_jobs(jobs, dict(os.environ), _ASK_SECONDS)
+    checks = [Check("live", "job:running", "blocks", "Slurm job %s was handed in for this directory, and is %s" % (
+        job, found[job].state), "Let it finish, or scancel %s, then look again." % job)
+        for job in jobs if job in found and not slurm.is_over(found[job].state)]
+    unknown = [job for job in jobs if job not in found]
+    if unknown and reason:
+        checks.append(Check("live", "slurm:unknown", "advisory", "whether job %s, which was handed in for this directory, still "
+                            "lives could not be told: %s" % (" ".join(unknown[-4:]), reason),
+                            "Ask Slurm yourself: squeue -j %s" % ",".join(unknown[-4:])))
+    return checks
+
+
 def judge_claims(plan: Plan, machine: Machine) -> List[Check]:
     """Does a live run want what this launch wants, before it has got it?"""
-    checks = []
+    checks = judge_jobs_of(plan)
     listening = {row.port for row in machine.listeners}
     for claim in list_claims(plan, machine):
         who = "the run that pid %d began (%s)" % (claim.pid, claim.id)

@@ -6,7 +6,7 @@ from ..errors import NOT_CONFIRMED, USAGE, OperatorError
 from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes
 from ..text.redact import redact_words
-from ..text.shell import quote_words
+from ..text.shell import quote_assignment, quote_words
 from ..values import Board, Choices, Fingerprint, Plan
 from . import digest, judge_config
 from .board import pick_served
@@ -117,7 +117,7 @@ def refuse_other_plan(confirmed: str, look: str, print_: Fingerprint, earlier: O
     else:
         what = "What changed is not recorded; none of its files is newer than a day: look at environment and revision"
     return OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (print_.digest, confirmed, what),
-                         "Look at it again (rlrun %s) and confirm %s if it is right."
+                         "Look at it again (%s) and confirm %s if it is right."
                          % (look, print_.digest), NOT_CONFIRMED, "digest")
 
 
@@ -153,4 +153,5 @@ def describe_confirm_line(plan: Plan, value: str, questions: List[Question], cho
             words += ["--" + name, given[name]]
     shown = redact_words(plan.overrides, secrets)  # a key that was typed is not shown: it has to be typed again
     rest = " -- " + quote_words(shown) if plan.overrides and command == "run" else ""
-    return program + " " + quote_words(words) + rest
+    before = "".join(quote_assignment(word) + " " for word in plan.from_environ)
+    return before + program + " " + quote_words(words) + rest

@@ -272,6 +272,10 @@ def _judge_busy_port(number: int, purpose: str, pid: int, uid: int, address: str
     detail = "%d (%s) on %s is held by %s" % (number, purpose, address, who)
     if pid in tree:
         return Check("live", "port:mine", "advisory", detail, "It belongs to the run that is in flight.")
+    run = next((one for one in machine.runs if pid in one.pids), None)
+    if run:
+        return Check("live", "port:conflict", "blocks", detail, "It is a live run's: wait, or stop that run (%s), or move this "
+                     "run's %s port in the config." % (describe_stop(run), purpose))
     return Check("live", "port:conflict", "blocks", detail,
                  "Stop what holds port %d (ask %s), or move this run's %s port in the config."
                  % (number, procs.user_name(process.uid if process else uid), purpose))

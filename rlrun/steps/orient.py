@@ -99,7 +99,10 @@ def find_config(checkout: Checkout, word: str, kind_option: str) -> "Tuple[Optio
     path = _find_path(checkout.root, word)
     if path and not os.path.isdir(path):
         return _make_config(checkout, path, kind_option), None
-    found = _of_kind(stack.match_config(checkout.root, word), kind_option)
+    matches = stack.match_config(checkout.root, word)
+    found = _of_kind(matches, kind_option)
+    if len(matches) == 1 and not found:
+        return _make_config(checkout, matches[0].path, kind_option), None  # refuses, and says why
     if len(found) == 1:
         return _make_config(checkout, found[0].path, kind_option), None
     if found:

@@ -12,8 +12,8 @@ from .. import about
 from ..errors import MACHINE, OperatorError
 from ..host import procs
 from ..text import redact
-from ..text.shell import quote_words
-from ..values import Fingerprint, Git, Identity, Plan, RunRow
+from ..text.shell import quote_assignment, quote_words
+from ..values import Fingerprint, Git, Identity, Plan, Process, RunRow
 from . import judge_config
 from .digest import drop_volatile, find_volatile, hash_file, shorten_parts
 
@@ -119,6 +119,7 @@ def describe_command(plan: Plan) -> str:
     first, for its user alone; the run itself keeps the umask that it is started with."""
     drops = "".join(" -u " + name for name in plan.drop_env)
     drops += ' PATH=%s:"$PATH"' % quote_words([plan.path_first]) if plan.path_first else ""
+    drops += "".join(" " + quote_assignment(word) for word in plan.from_environ)
     private = '(umask 077; : >> "$log") && ' if judge_config.needs_private_log(plan) else ""
     log = "log=logs/launch_$(date -u +%Y%m%d-%H%M%S).log"
     # The braces: of a whole list in the background a shell would stay behind, and hold what it was started with.
@@ -205,7 +206,10 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     facts = record.get("facts")
     jobs = facts.get("jobs") if isinstance(facts, dict) else None
     record["jobs"] = [str(one) for one in _read_list(jobs)]
+    groups = facts.get("groups") if isinstance(facts, dict) else None
+    record["groups"] = [one for one in map(_read_whole, _read_list(groups)) if one and one > 1]
     record["job_states"] = {}
+    record["left"] = []
     ended = record["exit"]
     if ended:
         ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
@@ -301,6 +305,17 @@ def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
         return "running", None
     # Another machine's, or another container's on this one: then the boot is the same, and its pids mean nothing here.
     return ("elsewhere (%s)" % record["host"] if record["host"] != os.uname().nodename else "lost"), None
+
+
+def find_left(record: Dict[str, Any], processes: Dict[int, Process]) -> Tuple[int, ...]:
+    """The processes that live on in the groups of a run whose runner has ended: what a launcher leaves behind that was killed
+    (S5). A group's number is not given to another while one of it lives; that it is the run's, boot and start tell."""
+    runner = record["runner"] or record["keeper"]
+    if not record["exit"] or not runner or record["boot_id"] != procs.read_boot_id():
+        return ()
+    groups = {runner["pgid"] or runner["pid"]} | set(record["groups"])
+    return tuple(sorted(one.pid for one in processes.values() if one.pgid in groups and not procs.is_dead(one)
+                        and one.start_ticks >= runner["start_ticks"]))
 
 
 def read_identity(record: Dict[str, Any]) -> Optional[Identity]:

@@ -35,7 +35,7 @@ def shape_plan(plan: Plan, sweep: Sweep, secrets: Tuple[str, ...]) -> Dict[str, 
             "name_is_volatile": plan.name_is_volatile, "train_log": plan.train_log or None,
             "vllm_log": plan.vllm_log or None, "trials": plan.trials or None,
             "launch_command": redact(plan.launch_command, secrets) or None, "argv": list(redact_words(plan.argv, secrets)),
-            "nodes": plan.topology.nodes, "gpus": plan.gpu_count, "python": plan.python or None,
+            "nodes": plan.topology.nodes if plan.block else None, "gpus": plan.gpu_count, "python": plan.python or None,
             "run_dir": plan.run_dir or None, "server": plan.server_url or None, "submission": plan.is_submission,
             "ports": [port.number for port in plan.ports], "sources": list(plan.sources),
             "sweep": {"processes": [{"pid": one.process.pid, "user": one.user, "foreign": one.is_foreign,
@@ -57,7 +57,7 @@ def shape_row(row: RunRow) -> Dict[str, Any]:
             "age_seconds": int(row.age_seconds) if math.isfinite(row.age_seconds) else None, "kind": row.kind,
             "config": row.config, "experiment": row.experiment or None, "user": row.user, "record": row.record,
             "digest": data["digest"] or None, "launch_log": data["launch_log"] or None, "train_log": data["train_log"] or None,
-            "runner": data["runner"] or data["keeper"], "run_dir": data["run_dir"] or None,
+            "runner": data["runner"] or data["keeper"], "run_dir": data["run_dir"] or None, "left": data.get("left") or [],
             "jobs": {job: data["job_states"].get(job) for job in data["jobs"]}, "host": data["host"] or None,
             "time": data["time"] or None}
 

@@ -30,7 +30,8 @@ def render_checks(terminal: Terminal, checks: Sequence[Check]) -> List[str]:
     """The table: one row a check, the row's word once."""
     lines: List[str] = []
     last = ""
-    for check in checks:
+    rows = [ROWS.get(check.name.split(":")[0], check.name.split(":")[0]) for check in checks]
+    for _, check in sorted(zip(rows, checks), key=lambda pair: rows.index(pair[0])):  # rows of one word together
         glyph, style = _GLYPHS[check.status]
         mark = paint(terminal, glyph, style)
         if check.layer == "preflight" and check.name in ("preflight:warn", "preflight:fatal") and last == "preflight":

@@ -31,6 +31,12 @@ def quote_words(argv: Sequence[str]) -> str:
     return " ".join(words)
 
 
+def quote_assignment(word: str) -> str:
+    """`NAME=value` as it stands before a command, for any POSIX shell."""
+    name, _, value = word.partition("=")
+    return "%s=%s" % (name, shlex.quote(value))
+
+
 def escape_controls(text: str, keep: str = "") -> str:
     """Takes text from another user's process or file; gives it with every control character shown as `\\x1b`, `\\r`, ….
 

@@ -90,6 +90,34 @@ def test_checkpoints_elsewhere_are_refused_too(run_dir, tmp_path):
     assert judge(make(run_dir=run_dir, ckpt_dir=elsewhere, cleans=True)) == {}
 
 
+def test_a_resume_from_what_is_not_whole_or_over(run_dir):
+    for step in (10, 20):
+        os.makedirs("%s/checkpoints/step_%d/trainer" % (run_dir, step))
+    write(run_dir + "/checkpoints/step_10/trainer/.metadata")
+    resume = Resume(True, 20, run_dir + "/checkpoints/step_20")
+    data = dict(RL, max_steps=20)
+    found = judge(make(run_dir=run_dir, resume=resume, data=data))
+    assert found["resume:unfinished"].fix == "Take an older one: --resume.step 10"
+    assert "nothing is left" in found["resume:done"].detail
+    assert judge(make(run_dir=run_dir, resume=Resume(True, 10, run_dir + "/checkpoints/step_10"), data=data)) == {}
+
+
+def test_the_commands_that_the_launcher_starts(tmp_path):
+    for name in ("torchrun", "orchestrator", "env-server"):
+        write(tmp_path / "v/bin" / name, "#!/bin/sh\n", 0o755)
+    found = judge(make(venv=str(tmp_path / "v")))["runner:part"]
+    assert found.status == "blocks" and "no command inference," in found.detail
+    assert judge(make(venv=str(tmp_path / "v"), data={"orchestrator": {}, "trainer": {}})) == {}
+
+
+@pytest.mark.parametrize("word, name, status", [
+    ("8,9", "gpu:few", "blocks"), ("0,0", "gpu:few", "blocks"), ("a,b", "gpu:uuid", "advisory"), ("0,1", "", "")])
+def test_gpus_that_are_not_there(word, name, status):
+    machine = make_machine(gpus=GPUS)
+    found = judge(make(gpu_count=2, environment={"CUDA_VISIBLE_DEVICES": word}), machine)
+    assert [(one.name, one.status) for one in found.values() if one.name.startswith("gpu:")] == ([(name, status)] if name else [])
+
+
 def test_clean_refuses_what_it_can_not_delete_whole(run_dir, tmp_path):
     """It deletes the run's directory first, and then fails at the link."""
     (tmp_path / "big").mkdir()
@@ -118,10 +146,11 @@ def test_resuming(run_dir, tmp_path):
     os.makedirs(run_dir + "/logs")
     assert judge(make(run_dir=run_dir, resume=Resume(True, 10, run_dir + "/checkpoints/step_10"))) == {}
     found = judge(make(run_dir=run_dir, resume=Resume(True, 5, run_dir + "/checkpoints/step_5")))
-    assert list(found) == ["run:exists"] and "step_5" in found["run:exists"].detail and found["run:exists"].fix == "There are: 10"
+    assert list(found) == ["resume:missing"] and "step_5" in found["resume:missing"].detail
+    assert found["resume:missing"].fix.endswith(" there are: step_10")
     found = judge(make(run_dir=run_dir, resume=Resume(True, None, "")))
     assert [check.status for check in found.values()] == ["advisory"] and "resume:none" in found
-    assert "none" in judge(make(run_dir=str(tmp_path / "new"), resume=Resume(True, 5, "/none/step_5")))["run:exists"].fix
+    assert "none" in judge(make(run_dir=str(tmp_path / "new"), resume=Resume(True, 5, "/none/step_5")))["resume:missing"].fix
 
 
 @pytest.mark.parametrize("words, blocks", [
@@ -163,11 +192,15 @@ def test_slurm(tmp_path):
     found = judge(make(is_submission=True, launch_command="sbatch /o/x/rl.sbatch"))
     assert found["slurm:absent"].status == "blocks" and "--slurm" in found["slurm:absent"].fix
     write(tmp_path / "venv/sbatch", "#!/bin/sh\n", 0o755)
+    write(tmp_path / "venv/scontrol", "#!/bin/sh\nexit 1\n", 0o755)
+    assert list(judge(make(is_submission=True, path_first=str(tmp_path / "venv")))) == ["slurm:unknown"]  # no controller
+    write(tmp_path / "venv/scontrol", "#!/bin/sh\n", 0o755)
     found = judge(make(is_submission=True, launch_command="sbatch /o/x/rl.sbatch", path_first=str(tmp_path / "venv"), gpu_count=0,
                        environment={"CUDA_VISIBLE_DEVICES": "GPU-1"}))
     assert list(found) == ["slurm:sbatch"]
     assert found["slurm:sbatch"].status == "pass" and "/o/x/rl.sbatch" in found["slurm:sbatch"].detail
     write(tmp_path / "bin/sbatch", "#!/bin/sh\n", 0o755)
+    write(tmp_path / "bin/scontrol", "#!/bin/sh\n", 0o755)
     assert list(judge(make(is_submission=True, launch_command=""))) == ["slurm:sbatch"]
 
 
