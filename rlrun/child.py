@@ -46,11 +46,11 @@ def start(argv: Sequence[str], *, cwd: Optional[str] = None, env: Optional[Dict[
                 signal.signal(number, handler)
         for number in caught:
             previous[number](number, None)
+        return Running(tuple(argv), popen, failure, time.monotonic())  # in here: an interrupt at this very word ends it too
     except BaseException:
         if popen:
             end_group(popen)
         raise
-    return Running(tuple(argv), popen, failure, time.monotonic())
 
 
 def _hold_signals(caught: List[int]) -> Dict[int, Callable[..., Any]]:

@@ -9,6 +9,8 @@ from ..text.shell import escape_controls
 from ..values import Choices
 from . import options as shared
 
+_KEPT = "\n\t"  # in a line to paste, within quotes
+
 
 def summarise(found: survey.Survey, terminal: term.Terminal) -> List[str]:
     """The verdict and what blocks."""
@@ -47,9 +49,9 @@ def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ..
     """What to do next, and the line that launches or checks again."""
     lines = report.render_steps(found.verdict.checks)
     if found.plan.topology.nodes > 1 and not found.plan.is_submission:
-        lines.append("Other nodes: %s" % escape_controls(shared.name_again("nodes", where, found.plan, secrets)))
+        lines.append("Other nodes: %s" % escape_controls(shared.name_again("nodes", where, found.plan, secrets), _KEPT))
     if found.verdict.blocking:
-        lines.append("Re-check: %s" % escape_controls(shared.name_again("check", where, found.plan, secrets)))
+        lines.append("Re-check: %s" % escape_controls(shared.name_again("check", where, found.plan, secrets), _KEPT))
     else:
         earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
         if earlier:
@@ -58,5 +60,5 @@ def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ..
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
         line = confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
                                              shared.name_config(where, found.plan), shared.name_program(), secrets=secrets)
-        lines.append("Launch: %s" % escape_controls(line))
+        lines.append("Launch: %s" % escape_controls(line, _KEPT))
     return lines

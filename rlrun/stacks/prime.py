@@ -270,9 +270,13 @@ def _hash_script(text: str, name: str) -> str:
 
 
 def _locate(root: str, path: str) -> str:
-    """Where a path of the config leads, for a process that works in `root`. Behind a link `..` is not the folder before it."""
+    """Where a path of the config leads, for a process that works in `root`. Behind a link `..` is not the folder before it;
+    a link at its end stays one."""
     path = os.path.join(root, path)
-    return os.path.realpath(path) if ".." in path.split(os.sep) else os.path.normpath(path)
+    if ".." not in path.split(os.sep):
+        return os.path.normpath(path)
+    head, name = os.path.split(path.rstrip(os.sep))
+    return os.path.join(os.path.realpath(head), name) if name not in ("", ".", "..") else os.path.realpath(path)
 
 
 def _describe_deletes(cleans: bool, resume: prime_plan.Resume) -> str:

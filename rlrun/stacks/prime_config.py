@@ -92,7 +92,8 @@ def find_secrets(*data: Any) -> Tuple[str, ...]:
         elif isinstance(value, list):
             waiting += [(one, is_secret) for one in value]
         elif is_secret and isinstance(value, str):
-            found["SECRET_%d" % len(found)] = value
+            for text in [value] + value.split():  # of an option that takes several
+                found["SECRET_%d" % len(found)] = text
     return redact.find_secrets(found)
 
 

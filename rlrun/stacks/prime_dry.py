@@ -11,6 +11,8 @@ from . import DryRunResult, prime_config, prime_rundir
 
 # By kind; of an sft run with online evals on nodes of its own there are two.
 _SCRIPTS = {"rl": ("rl.sbatch",), "sft": ("sft.sbatch", "eval.sbatch"), "inference": ("inference.sbatch",)}
+# What a dry run is not given as it is written, and so what it writes does not tell.
+_OWN = ("clean", "resume", "slurm", "output_dir", "run", "ckpt")
 _DOUBT = "prime-rl's own code could not be asked for the whole config (%s): some values are unknown, and --clean and --resume " \
     "are unchecked"
 
@@ -81,8 +83,12 @@ def read_resolved(scratch: str, written: str, raw: prime_config.Raw) -> Dict[str
     for name in ("rl", "sft", "inference"):
         whole = _read_json(os.path.join(folder, name + ".json"))
         if whole and (name != "inference" or not os.path.exists(os.path.join(folder, "trainer.json"))):
-            return tables.merge([whole, {name: raw.data[name] for name in ("clean", "resume", "slurm", "output_dir")
-                                         if name in raw.data}])
+            # The dry run's own directories are scratch; these stand as they are written.
+            known = {name: one for name, one in whole.items() if name not in ("output_dir", "run", "clean", "resume", "ckpt")}
+            ckpt = {name: one for name, one in (whole.get("ckpt") or {}).items() if name != "output_dir"} \
+                if isinstance(whole.get("ckpt"), dict) else whole.get("ckpt")
+            own: Dict[str, Any] = {name: raw.data[name] for name in _OWN if name in raw.data}
+            return tables.merge([known, {"ckpt": ckpt}, own])
     parts = {name: _read_json(os.path.join(folder, name + ".json")) for name in ("trainer", "orchestrator", "inference")}
     return tables.merge([raw.data, {name: part for name, part in parts.items() if part}])
 

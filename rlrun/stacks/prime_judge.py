@@ -18,6 +18,7 @@ from .prime_rundir import RunDir, list_names, read_run_dir
 _UUID = re.compile(r"^(GPU|MIG)-", re.I)
 # 7
 _INDEX = re.compile(r"[0-9]{1,9}\Z")
+_MANY = 256
 _ASK_SECONDS = 5
 # What its launchers set for a run, and take over where it is set already.
 _RUN_NAMES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE")
@@ -61,6 +62,10 @@ def _judge_run_dir(plan: Plan, own: Own, machine: Machine) -> List[Check]:
     checks = _judge_writable(run.path)
     is_reused = own.resume.is_asked or own.cleans
     pids = find_of_run(machine.processes, run.path, procs.read_fd, procs.read_cwd)  # it may have written nothing yet
+    for top in own.doomed:  # it, and what lies in it: it may be the folder of all runs
+        for folder in [top] + [os.path.join(top, name) for name in list_names(top)[:_MANY]]:
+            pids += find_of_run(machine.processes, folder, procs.read_fd, procs.read_cwd) if folder != run.path else ()
+    pids = tuple(sorted(set(pids)))
     if pids and (is_reused or not run.artifacts):  # else that it is used says it
         harm = "delete it under it" if own.cleans else "write and delete beside it" if own.resume.is_asked else "write beside it"
         checks.append(Check("live", "job:running", "blocks", "a run lives in %s (pids %s), and this launch would %s" % (

@@ -13,6 +13,7 @@ from ..values import Port, Topology
 from .prime_rundir import RunDir
 
 WIDTH = 70
+_UNDECODED = "".join(map(chr, range(0xdc80, 0xdd00)))
 # vllm-router's own metrics (prime_rl/entrypoints/inference.py, start_router)
 _ROUTER_METRICS_OFFSET = 21000
 
@@ -163,7 +164,8 @@ def render_block(kind: str, rows: Sequence[Tuple[str, str]]) -> str:
     head = " run configuration (%s) " % kind
     side = (WIDTH - len(head)) // 2
     lines = ["═" * side + head + "═" * (WIDTH - len(head) - side)]
-    lines += ["  %-12s %s" % (label, escape_controls(value)) for label, value in rows]  # a config may be anybody's
+    # A config may be anybody's. Bytes that an old Python's C locale did not decode stay: the digest is one in every locale.
+    lines += ["  %-12s %s" % (label, escape_controls(value, _UNDECODED)) for label, value in rows]
     return "\n".join(lines + ["═" * WIDTH])
 
 

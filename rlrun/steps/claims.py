@@ -75,7 +75,8 @@ def judge_claims(plan: Plan, machine: Machine) -> List[Check]:
     listening = {row.port for row in machine.listeners}
     for claim in list_claims(plan, machine):
         who = "the run that pid %d began (%s)" % (claim.pid, claim.id)
-        same = [path for path in plan.own_dirs if os.path.realpath(path) in claim.directories]
+        same = [path for path in plan.own_dirs if os.path.realpath(path) in claim.directories or (plan.sweep.path_globs and any(
+            one.startswith(os.path.realpath(path) + os.sep) for one in claim.directories))]  # what is deleted goes whole
         if same:
             checks.append(Check("live", "job:running", "blocks", "%s is written to by %s" % (same[0], who),
                                 "Let it finish, or stop it (rlrun runs %s tells how), then look again." % claim.id))

@@ -113,8 +113,7 @@ def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str,
     for word in argv:
         if is_value and not word.startswith("-"):
             words.append(word if is_plain_value("PASSWORD", word) else MARK)
-            is_value = False
-            continue
+            continue  # and so the next: an option may take a list
         name, equals, value = word.partition("=")
         is_whole = bool(equals) and is_secret_name(name) and " " not in name and not is_plain_value(name, value)
         words.append(name + "=" + MARK if is_whole else redact(word, secrets))

@@ -246,7 +246,7 @@ def test_titles_and_the_end_by_a_signal(checkout, tmp_path, ports):
         with open("/proc/%d/comm" % process.pid) as file:
             assert file.read() == "PRIME-RL::Launc\n"
         url = "http://localhost:%d" % ports[0]
-        wait_until(lambda: "ready" in read_log(tmp_path, "r/logs/latest/orchestrator.log"))
+        wait_until(lambda: "inference pool ready" in read_log(tmp_path, "r/logs/latest/orchestrator.log"))
         assert json.load(urllib.request.urlopen(url + "/v1/models"))["data"][0]["id"] == "toy/Reverse-Text-0.6B"
         body = json.dumps({"messages": [{"role": "user", "content": "abc"}]}).encode()
         answer = json.load(urllib.request.urlopen(url + "/v1/chat/completions", body))

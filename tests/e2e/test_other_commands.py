@@ -185,7 +185,7 @@ def test_N5_first_address_is_the_bridge_s(scene: Scene) -> None:
 
 def test_nodes_of_a_config_that_dies(scene: Scene) -> None:
     found = scene.run(["nodes", "died_early"])
-    assert found.exit == 1 and "rlrun check" in found.err and found.out == ""
+    assert found.exit == 1 and " check scripts/train/configs/died_early.env" in found.err and found.out == ""
 
 
 # ---- demo, version, explain
