@@ -1,4 +1,4 @@
-"""After a prime-rl launch: what a killed launcher leaves is told and can be ended (S5); the lines that keep what decided a plan."""
+"""After a prime-rl launch: what a killed launcher leaves can be ended (S5); the lines that keep what decided a plan."""
 import json
 import os
 import re
