@@ -280,11 +280,13 @@ def _make_rows(export: Export, runner: prime_runner.Runner, gpus: str) -> List[T
     rows = [("run", export.run_dir)] if export.run_dir else []
     rows += [("step", str(export.step))] if export.step is not None else []
     kind = {"dcp": "the trainer's checkpoint", "bf16": "weights, not quantized", "fp8": "weights in blockwise fp8"}
+    # As everything is started here: a plain `uv run` would bring the environment in line first.
+    serve = runner.argv[:-1] + (os.path.join(os.path.dirname(runner.argv[-1]), "inference"), "--vllm.model", export.target)
     rows += [("from", "%s  (%s)" % (export.source, kind[export.read])),
              ("to", "%s  (%s)" % (export.target, {"bf16": "bf16", "fp8": "blockwise fp8"}[export.written])),
              ("tool", "%s%s" % (export.tool, "  %d ranks" % export.ranks if export.ranks > 1 else "")),
              ("GPUs", gpus), ("runner", " ".join(runner.argv)),
-             ("serve", "uv run inference --vllm.model %s" % quote_words([export.target]))]
+             ("serve", quote_words(serve))]
     return rows
 
 

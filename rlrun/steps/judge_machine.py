@@ -5,7 +5,7 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from ..host import disks, gpus, ports, procs
 from ..stacks import load_recognisers, load_stack
-from ..text.durations import format_elapsed, format_mib
+from ..text.durations import format_bytes, format_elapsed, format_mib
 from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls
 from ..values import Check, Gpu, GpuHolder, LiveRun, Machine, Plan, Process, Sweep, SweptProcess
@@ -318,10 +318,10 @@ def judge_sweep(plan: Plan, sweep: Sweep) -> List[Check]:
                             % (len(sweep.processes) - _MANY, len(foreign)), "rlrun check --json lists them all."))
     if sweep.paths:
         total = sum(path.size_bytes for path in sweep.paths)
-        checks.append(Check("live", "sweep:paths", "advisory", "this launch would delete %d paths, %s%s: %s" % (
-            len(sweep.paths), "" if all(path.is_exact for path in sweep.paths) else "at least ",
-            format_mib(-(-total // (1 << 20))), ", ".join(escape_controls(path.path) for path in sweep.paths[:4])
-            + (" …" if len(sweep.paths) > 4 else ""))))
+        named = ", ".join(escape_controls(path.path) for path in sweep.paths[:4]) + (" …" if len(sweep.paths) > 4 else "")
+        checks.append(Check("live", "sweep:paths", "advisory", "this launch would delete %d path%s, %s%s: %s" % (
+            len(sweep.paths), "" if len(sweep.paths) == 1 else "s",
+            "" if all(path.is_exact for path in sweep.paths) else "at least ", format_bytes(total), named)))
     itself = _find_self_match(plan)
     if itself:
         checks.append(Check("live", "sweep:self", "advisory", "the sweep would match the runner's own command line (%s)"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import build_checkout
-from e2e.scene import quick_pyz, scene, shared_checkout  # noqa: F401  (fixtures of what does not launch)
+from e2e.scene import own, prime, quick_pyz, scene, shared_checkout, shared_prime  # noqa: F401  (fixtures of what does not launch)
 
 TESTS = Path(__file__).resolve().parent.parent
 

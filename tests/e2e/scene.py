@@ -230,3 +230,21 @@ def hash_tree(root: str) -> Dict[str, Tuple[str, Any]]:
                 with open(path, "rb") as file:
                     found[path] = ("file", (status.st_mode, status.st_mtime_ns, file.read()))
     return found
+
+
+@pytest.fixture(scope="session")
+def shared_prime(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A toy checkout of prime-rl that no test changes."""
+    return build_shared_prime(tmp_path_factory.mktemp("shared") / "checkout")
+
+
+@pytest.fixture
+def prime(scene: Scene, shared_prime: str) -> Scene:
+    """The scene with that checkout."""
+    return scene._replace(root=shared_prime)
+
+
+@pytest.fixture
+def own(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """The scene with a checkout that of prime-rl that is this test's own."""
+    return scene._replace(root=build_prime_checkout(tmp_path_factory.mktemp("own") / "checkout"))

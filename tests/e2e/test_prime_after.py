@@ -6,15 +6,10 @@ import signal
 
 import pytest
 from checkouts import add_prime_config, build_prime_checkout
-from e2e.scene import Scene, build_shared_prime
+from e2e.scene import Scene
 from e2e.test_prime_launch import HELD, QUICK, list_run
 
 from . import box as b
-
-
-@pytest.fixture(scope="module")
-def shared_prime(tmp_path_factory):
-    return build_shared_prime(tmp_path_factory.mktemp("shared") / "checkout")
 
 
 @pytest.fixture
@@ -50,8 +45,8 @@ def test_S5_what_a_killed_launcher_leaves_is_told_and_can_be_ended(play, root):
     assert " CUDA_VISIBLE_DEVICES=6,7 " in facts["line"] and "--run.name" not in facts["line"]
 
 
-def test_lines_to_paste_keep_the_variables_that_decide_the_plan(scene: Scene, shared_prime):
-    found = scene.run(["check", "reverse-text/rl", "--", "--max-steps", "7"], root=shared_prime,
+def test_lines_to_paste_keep_the_variables_that_decide_the_plan(prime: Scene):
+    found = prime.run(["check", "reverse-text/rl", "--", "--max-steps", "7"],
                       env={"CUDA_VISIBLE_DEVICES": "4,5"})
     launch = re.search(r"^Launch: (.*)$", found.out, re.M)
     again = re.search(r"^Re-check: (.*)$", found.out, re.M)
@@ -59,8 +54,8 @@ def test_lines_to_paste_keep_the_variables_that_decide_the_plan(scene: Scene, sh
     assert line.startswith("CUDA_VISIBLE_DEVICES=4,5 ") and line.endswith(" -- --max-steps 7")
 
 
-def test_a_plan_that_is_unknown_has_no_number_of_nodes(scene: Scene, shared_prime):
-    found = scene.run(["nodes", "missing-env", "--", "--max-steps", "7"], root=shared_prime)
+def test_a_plan_that_is_unknown_has_no_number_of_nodes(prime: Scene):
+    found = prime.run(["nodes", "missing-env", "--", "--max-steps", "7"])
     assert found.exit == 1 and "the plan is unknown: not run: wordle" in found.err and " -- --max-steps 7" in found.err
-    check = scene.run(["check", "missing-env", "--json"], root=shared_prime)
+    check = prime.run(["check", "missing-env", "--json"])
     assert json.loads(check.out)["plan"]["nodes"] is None

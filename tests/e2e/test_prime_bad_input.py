@@ -11,27 +11,11 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from checkouts import add_prime_config, build_prime_checkout, write_fake_program, write_nvidia_smi
-from e2e.scene import FAKE_UV, Found, Scene, build_shared_prime, details, fixes
+from e2e.scene import FAKE_UV, Found, Scene, details, fixes
 from e2e.test_check_machine import OTHER, act, start
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 RL = "examples/basic/reverse-text/rl.toml"
-
-
-@pytest.fixture(scope="session")
-def shared_prime(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return build_shared_prime(tmp_path_factory.mktemp("shared") / "checkout")
-
-
-@pytest.fixture
-def prime(scene: Scene, shared_prime: str) -> Scene:
-    return scene._replace(root=shared_prime)
-
-
-@pytest.fixture
-def own(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The scene with a checkout that is this test's own."""
-    return scene._replace(root=build_prime_checkout(tmp_path_factory.mktemp("own") / "checkout"))
 
 
 def make(root: str, *paths: str, size: int = 10) -> None:

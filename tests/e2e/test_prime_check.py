@@ -16,16 +16,6 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 RL = "examples/basic/reverse-text/rl.toml"
 
 
-@pytest.fixture(scope="session")
-def shared_prime(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return build_shared_prime(tmp_path_factory.mktemp("shared") / "checkout")
-
-
-@pytest.fixture
-def prime(scene: Scene, shared_prime: str) -> Scene:
-    return scene._replace(root=shared_prime)
-
-
 @pytest.fixture
 def check(run_pyz: Run, shared_prime: str) -> Callable[..., Dict[str, Any]]:
     """check(*words, …): the object of `check --json`, for tests to which the machine is no matter."""

@@ -14,18 +14,21 @@ from .scene import hash_tree
 QUESTION = "Launch with this configuration? [y/N] "
 MODE = "Launch mode? [B]ackground (default) / [F]oreground "
 NAME = ", to go on: "
-# One of its environments is served by somebody else: until the scenario does, the run lives and makes no step.
+# Two environments, of which one is served by somebody else: until the scenario does, the run lives and makes no step.
+SOURCES = """
+[[%(table)s.source]]
+env.taskset.id = "reverse-text"
+[[%(table)s.source]]
+name = "held"
+env.taskset.id = "alphabet-sort"
+serve.address = "tcp://127.0.0.1:7000"
+"""
 HELD = """
 [model]
 name = "toy/Tiny"
 [orchestrator]
 batch_size = 8
-[[orchestrator.train.source]]
-env.taskset.id = "reverse-text"
-[[orchestrator.train.source]]
-name = "held"
-env.taskset.id = "alphabet-sort"
-serve.address = "tcp://127.0.0.1:7000"
+""" + SOURCES % {"table": "orchestrator.train"} + """
 [trainer]
 [ckpt]
 interval = 1

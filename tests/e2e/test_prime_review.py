@@ -12,7 +12,7 @@ import pytest
 from checkouts import add_prime_config, build_prime_checkout, write_fake_program
 from conftest import find_pythons
 
-from e2e.scene import Found, Scene, build_shared_prime, details, fixes, hash_tree
+from e2e.scene import Found, Scene, details, fixes, hash_tree
 from e2e.test_check_machine import act
 from e2e.test_prime_bad_input import ELSEWHERE, make, says
 from e2e.test_prime_launch import MODE, NAME, QUESTION, answer
@@ -25,22 +25,6 @@ LOADER = "packages/prime-rl-configs/src/prime_rl/utils/config.py"
 SOURCE = "[[orchestrator.train.source]]\nenv.taskset.id = 'reverse-text'\n"
 PLAIN = SOURCE + "[orchestrator]\n[trainer]\n[inference]\n[ckpt]\n"
 CLEANS = "clean = true\n" + PLAIN + "[run]\nname = 'mine'\n"
-
-
-@pytest.fixture(scope="session")
-def shared_prime(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return build_shared_prime(tmp_path_factory.mktemp("shared") / "checkout")
-
-
-@pytest.fixture
-def prime(scene: Scene, shared_prime: str) -> Scene:
-    return scene._replace(root=shared_prime)
-
-
-@pytest.fixture
-def own(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The scene with a checkout that is this test's own."""
-    return scene._replace(root=build_prime_checkout(tmp_path_factory.mktemp("own") / "checkout"))
 
 
 @pytest.fixture

@@ -7,31 +7,17 @@ import pytest
 from checkouts import add_prime_config, build_prime_checkout
 
 from . import box as b
-from .test_prime_launch import QUESTION, QUICK, hold, list_names, list_run, show, stop, wait_for_end
+from .test_prime_launch import QUESTION, QUICK, SOURCES, hold, list_names, list_run, show, stop, wait_for_end
 
 URL = "http://localhost:8321"
 SERVER = "[server]\nport = 8321\n[vllm]\nmodel = \"toy/Tiny\"\n"
-# Its second environment is served by somebody else: until the scenario does, the evals live and evaluate nothing.
 EVALS = """
 model = "toy/Tiny"
 [eval.client]
 base_url = "http://localhost:8321/v1"
-[[eval.source]]
-env.taskset.id = "reverse-text"
-[[eval.source]]
-name = "held"
-env.taskset.id = "alphabet-sort"
-serve.address = "tcp://127.0.0.1:7000"
-"""
+""" + SOURCES % {"table": "eval"}
 SFT = '[model]\nname = "toy/Tiny"\n[data]\nname = "toy/text"\n[ckpt]\n'
-ONLINE = SFT + """
-[eval]
-[[eval.source]]
-env.taskset.id = "reverse-text"
-[[eval.source]]
-name = "held"
-env.taskset.id = "alphabet-sort"
-serve.address = "tcp://127.0.0.1:7000"
+ONLINE = SFT + "[eval]" + SOURCES % {"table": "eval"} + """
 [inference]
 [deployment]
 num_train_gpus = 1
