@@ -1,7 +1,7 @@
 """The report of a check, for `check` and for `run`: a survey in, lines out."""
 from typing import List, Tuple
 
-from ..steps import confirm, judge, record, survey
+from ..steps import confirm, judge, records, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.redact import redact
@@ -53,7 +53,7 @@ def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ..
     if found.verdict.blocking:
         lines.append("Re-check: %s" % escape_controls(shared.name_again("check", where, found.plan, secrets), _KEPT))
     else:
-        earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
+        earlier = records.find_launched(found.plan.root, found.fingerprint.digest)
         if earlier:
             lines.append("This very plan was launched before: %s" % earlier.get("id"))
         choices = Choices("", bool(earlier), "", "", "")

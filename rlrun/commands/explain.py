@@ -10,7 +10,8 @@ from ..text.report import ROWS
 
 _PARAGRAPHS = ("means", "matters", "do")
 _GROUPS = (("blocks", "Blocking: a launch is refused"), ("advisory", "Advisory: told before the yes"),
-           ("pass", "Passed"), ("fact", "Facts that only `rlrun probe` tells"), ("exit", "Exit codes"))
+           ("pass", "Passed"), ("fact", "Facts that only `rlrun probe` tells"), ("health", "Signs that `rlrun status` knows"),
+           ("gate", "Gates of the first step (`rlrun gate`)"), ("exit", "Exit codes"))
 _WIDTH = 100
 
 
@@ -123,7 +124,9 @@ def _render(entry: Entry, terminal: term.Terminal) -> str:
 
 
 def _describe_status(status: str) -> str:
-    return {"fact": "a fact of `rlrun probe`", "exit": "an exit code", "pass": "passed"}.get(status, status)
+    words = {"fact": "a fact of `rlrun probe`", "exit": "an exit code", "pass": "passed", "gate": "a gate of the first step",
+             "health": "a sign that `rlrun status` knows"}
+    return words.get(status, status)
 
 
 def _render_list(entries: List[Entry], terminal: term.Terminal) -> str:

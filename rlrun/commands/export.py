@@ -5,7 +5,7 @@ from typing import Any, List, Tuple
 
 from ..errors import USAGE, OperatorError
 from ..stacks import load_stack
-from ..steps import confirm, orient, record
+from ..steps import confirm, orient, records
 from ..text import terminal as term
 from ..values import Choices, Request
 from . import options as shared
@@ -71,6 +71,6 @@ def _find_recorded(root: str, word: str) -> List[str]:
     """The run directories of the launches that the word names: by id, by a run's name, else by a part of an id."""
     if not word:
         return []
-    found = record.list_records(root)
+    found = records.list_records(root)
     chosen = [one for one in found if word in (one["id"], one["experiment"])] or [one for one in found if word in one["id"]]
     return [one["run_dir"] for one in chosen if one["run_dir"]]

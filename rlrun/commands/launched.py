@@ -11,7 +11,7 @@ from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
 from ..host import procs
 from ..stacks import load_stack
-from ..steps import keeper, launch, nodes, readback, record, shapes, survey
+from ..steps import keeper, launch, nodes, readback, records, shapes, survey
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
@@ -91,7 +91,7 @@ def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Opt
 def _read_link(started: Launch, board: str) -> Any:
     if board != "link":
         return None
-    found = record.read_record(started.record) or {}
+    found = records.read_record(started.record) or {}
     return found.get("link_result") or {"state": "pending", "by": "keeper", "reason": "made once the log exists"}
 
 

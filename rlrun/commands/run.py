@@ -8,7 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
 from ..stacks import load_stack
-from ..steps import claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes, survey
+from ..steps import (claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, records, shapes,
+                     survey)
 from ..steps.board import pick_served
 from ..steps.judge_machine import describe_process, describe_stop
 from ..text import report
@@ -178,7 +179,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
     questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
     if choices.confirm:
         _check_confirmed(found, where, choices, secrets)
-    is_again = choices.again or bool(record.find_launched(plan.root, found.fingerprint.digest))
+    is_again = choices.again or bool(records.find_launched(plan.root, found.fingerprint.digest))
     line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
                                          shared.name_config(where, plan), shared.name_program(), where.command, secrets)
     if not terminal.is_interactive:
@@ -203,7 +204,7 @@ def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secret
 
 def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...]) -> None:
     if found.fingerprint.digest != choices.confirm:
-        earlier = record.find_launched(found.plan.root, choices.confirm)
+        earlier = records.find_launched(found.plan.root, choices.confirm)
         look = shared.name_again("export" if where.again else "check", where, found.plan, secrets)
         raise confirm.refuse_other_plan(choices.confirm, look, found.fingerprint, earlier, _list_recent(found), secrets)
     _refuse_again(found, choices)
@@ -211,7 +212,7 @@ def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices
 
 def _refuse_again(found: survey.Survey, choices: Choices) -> None:
     """A digest is the yes to one launch. Looked at twice: another rlrun may have launched it while this one waited."""
-    earlier = record.find_launched(found.plan.root, choices.confirm) if choices.confirm and not choices.again else None
+    earlier = records.find_launched(found.plan.root, choices.confirm) if choices.confirm and not choices.again else None
     if earlier:
         raise confirm.refuse_again(earlier, time.time() - earlier["time_seconds"])
 
@@ -239,7 +240,7 @@ def _ask_choice(question: confirm.Question, terminal: term.Terminal) -> str:
 
 
 def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
-    earlier = record.find_launched(found.plan.root, found.fingerprint.digest)
+    earlier = records.find_launched(found.plan.root, found.fingerprint.digest)
     if earlier:
         term.tell(terminal, "\nThis very plan was launched before: %s" % earlier.get("id"))
     for is_second in (False, True):

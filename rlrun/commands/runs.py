@@ -3,26 +3,24 @@ import argparse
 import json
 import os
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 from ..errors import OK, USAGE, OperatorError
-from ..health import tail
 from ..stacks import STACKS, load_stack
 from ..host import procs
-from ..steps import orient, readback, record, shapes
+from ..steps import jobs, orient, readback, records, shapes
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed
 from ..text.shell import escape_controls
 from ..values import RunRow
 
-_LOG_BYTES = 1 << 20
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `runs`."""
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="a record's id, or a part of it that is unique")
     parser.add_argument("--root", default="", metavar="DIR", help="the checkout (else around the working directory)")
+    parser.add_argument("--html", default="", metavar="FILE", help="write the list as one self-contained page to FILE")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
@@ -30,22 +28,30 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
     # What was handed to Slurm is asked for below, all at once.
-    records = [one if one.get("is_submission") else readback.complete(one) for one in record.list_records(checkout.root)]
+    found = [one if one.get("is_submission") else readback.complete(one) for one in records.list_records(checkout.root)]
     if options.id:  # only that one's jobs are asked for
-        picked = _pick([record.make_row(one, now) for one in records], options.id)
-        records = [one for one in records if one["record"] == picked.record]
-    reason = _ask_slurm(records)
+        picked = _pick([records.make_row(one, now) for one in found], options.id)
+        found = [one for one in found if one["record"] == picked.record]
+    reason = jobs.ask_slurm(found)
     if reason:
         term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
-    processes = procs.read_processes() if any(one["exit"] for one in records) else {}
-    for one in records:
-        one["left"] = list(record.find_left(one, processes))
-    rows = [_tell_left(record.make_row(one, now)) for one in records]
+    processes = procs.read_processes() if any(one["exit"] for one in found) else {}
+    for one in found:
+        one["left"] = list(records.find_left(one, processes))
+    rows = [_tell_left(records.make_row(one, now)) for one in found]
+    if options.id and options.html:
+        raise OperatorError("--html shows the list, not one launch", "rlrun status %s --html FILE" % rows[0].id, USAGE, "usage")
     if options.id:
         return _show(rows[0], terminal)
+    shape = {"schema": 1, "command": "runs", "root": checkout.root, "runs": [shapes.shape_row(row) for row in rows],
+             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))} if terminal.is_json or options.html else {}
+    if options.html:
+        from .. import about
+        from ..text import page
+        from .status import write_page
+        write_page(options.html, page.render_runs_page(shape, about.VERSION), terminal)
     if terminal.is_json:
-        term.print_result(terminal, json.dumps({"schema": 1, "command": "runs", "root": checkout.root,
-                                                "runs": [shapes.shape_row(row) for row in rows]}, sort_keys=True))
+        term.print_result(terminal, json.dumps(shape, sort_keys=True))
     elif rows:
         table = [("STATE", "AGE", "KIND", "CONFIG", "NAME", "USER", "ID")]
         table += [(row.state, format_age(row.age_seconds), row.kind, os.path.basename(row.config), row.experiment or "not told",
@@ -59,25 +65,6 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 def _tell_left(row: RunRow) -> RunRow:
     left = row.data["left"]
     return row._replace(state="%s, %d of it live" % (row.state, len(left))) if left else row
-
-
-def _ask_slurm(records: List[Dict[str, Any]]) -> str:
-    """Puts into each record what Slurm says of its jobs: one question for all. Returns in words what it can't say.
-
-    The jobs are those that the launch log names too: rlrun may have been gone when sbatch answered.
-    """
-    submissions = [one for one in records if one["jobs"] or one.get("is_submission")]
-    if not submissions:
-        return ""
-    from ..host import slurm
-    for one in submissions:
-        text = tail.read_head(one["launch_log"], _LOG_BYTES).decode("utf-8", "replace") if one["launch_log"] else ""
-        one["jobs"] = list(dict.fromkeys(one["jobs"] + list(slurm.parse_submitted(text))))
-    found, reason = slurm.read_jobs([job for one in submissions for job in one["jobs"]], dict(os.environ))
-    for one in submissions:
-        one["job_states"] = {job: found[job].state for job in one["jobs"] if job in found}
-        one["live_jobs"] = [job for job in one["jobs"] if job not in found or not slurm.is_over(found[job].state)]
-    return reason
 
 
 def _pick(rows: List[RunRow], word: str) -> RunRow:
@@ -136,7 +123,7 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     lines = [row.id] + report.render_pairs(pairs)
     for name in ("command.txt", "git.txt"):
         try:
-            text = record.read_file(os.path.join(row.record, name), 1 << 16).decode("utf-8", "replace")
+            text = records.read_file(os.path.join(row.record, name), 1 << 16).decode("utf-8", "replace")
         except OSError:
             continue
         lines += ["", name] + ["  " + escape_controls(line) for line in text.rstrip().split("\n")]

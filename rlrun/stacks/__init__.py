@@ -1,11 +1,12 @@
 """The training systems that rlrun knows, and the agreement that each keeps. Knows no training system itself.
 
 A stack is one module in this package with these names, and one line in the table below. What is marked with * stands in
-`<module>_live` already, which is loaded for every stack, whatever is launched, and has to be quick. All paths are absolute;
-nothing here prints or asks, and no process is started but through host/.
+`<module>_live` already, which is loaded for every stack, whatever is launched, and has to be quick; what is marked with +
+stands in `<module>_health` alone, which `status` loads without the rest. All paths are absolute; nothing here prints or asks,
+and no process is started but through host/.
 
-    TITLE                                   the name that people use
     KINDS                                   the kinds of run, in the order in which help lists them
+  * TITLE                                   the name that people use
     DEMO                                    the words of the commands by which its toy checkout is tried
     DEMO_ENVIRON                            a variable that makes the toy's run last as long as a look at it, "" for none
     TAKES_OVERRIDES                         whether several configs, and words after `--`, go to the runner
@@ -30,6 +31,7 @@ nothing here prints or asks, and no process is started but through host/.
   * classify(process, read_cwd)             Role of a live process, or None
   * is_rehearsal(process, environ)          is it a dry run? `environ` is None where it can't be read
   * find_root(process, read_cwd)            the checkout that a runner works in, "" where it can't be told
+  * name_tree(processes, read_cwd)          [(label, pid)] of those processes of one run that people know by name
   * read_boards(processes, read_cwd)        [Board] that run now
     is_board_name(file_name)                would a board show a log of this name?
     read_back(text, kind, run_dir, before, tree)
@@ -39,13 +41,32 @@ nothing here prints or asks, and no process is started but through host/.
                                             processes
     explain_end(text)                       a word on an end that the log itself does not explain, "" where there is none
   * STOP_SIGNAL                             the name of the signal at which a run's group ends in good order
-    describe_stop(pgid, facts)              the command that stops a run, for its process group and what read_back told
+  * describe_stop(pgid, facts)              the command that stops a run, for its process group and what read_back told
     describe_server(url, models)            lines by which people try a server that is up
     describe_node_command(plan, head, launch_log)
                                             the line for each other node, copy-ready for sh
     name_environment(root)                  (virtual environment, modules) that a run of this checkout uses by default
     find_export                             only where the stack can convert checkpoints: see commands/export.py
     read_step_seconds(text)                 [seconds] that each step took, out of a log's text
+  + STEP_KINDS                              the kinds of run that tell steps
+  + SOURCES                                 the names of the logs that tell steps, the main one first
+  + STEP_MARKS                              by source the bytes that each of its step lines has in it
+  + PROGRESS                                patterns of bytes, one of which is in every step line: what an error was survived by
+  + METRICS                                 (Metric, …) in the order in which they are shown
+  + SIGNATURES                              (Signature, …) the ways to fail that are known, gravest first
+  + GATES                                   (Gate, …) by which a first step is judged
+  + STAGES                                  (pattern, words) of bytes that logs hold before the first step, in the order in
+                                            which a start goes through them; `words` may hold {0}, the pattern's first group
+  + FINISHED                                patterns of bytes by which a log says that the run has finished
+  + parse_step(source, line, wanted)        Point of a line's text (offset 0), None where it is no step line; `wanted`: the
+                                            keys (`x/*`: all that begin so) to keep, None for all
+  + quote_metric(line, key)                 the part of a step line's text that tells step and metric, as it stands there
+  + list_logs(kind, told)                   {name: path} of a run's logs, the main one first; told: {"train_log", "vllm_log",
+                                            "launch_log", "run_dir", "before", "host"} as far as they are known
+  + trace_run(tree, read_fd, read_cwd)      the same dictionary, out of the live processes of a run that nobody recorded
+  + read_outline(kind, head, told)          Outline of a run, out of the beginning of its launch log and its directory
+  + find_checkpoint(outline, told)          Checkpoint, None where there is none
+  + find_siblings(told, nodes)              the directories that the same run made on its other nodes
 """
 import importlib
 from typing import Any, Dict, NamedTuple, Tuple
@@ -79,6 +100,11 @@ class DryRunResult(NamedTuple):
 def load_stack(name: str) -> Any:
     """The module of one stack. `name` is a key of STACKS."""
     return importlib.import_module(STACKS[name])
+
+
+def load_health(name: str) -> Any:
+    """The module of one stack that knows what its logs mean: `<stack>_health`."""
+    return importlib.import_module(STACKS[name] + "_health")
 
 
 def load_recognisers() -> Dict[str, Any]:

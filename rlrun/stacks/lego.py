@@ -12,11 +12,10 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..values import Check, Config, Machine, Outcome, Plan, Port, Preflight, Process, Request, Topology
 from . import DryRunOrder, DryRunResult, lego_live, lego_sources
 from .lego_advice import judge_config  # noqa: F401  (the agreement)
-from .lego_live import (STOP_SIGNAL, classify, find_root, is_board_name, is_checkout, is_rehearsal,  # noqa: F401  (agreed)
-                        read_boards)
+from .lego_live import (STOP_SIGNAL, TITLE, classify, describe_stop, find_root, is_board_name, is_checkout,  # noqa: F401  (agreed)
+                        is_rehearsal, name_tree, read_boards)
 from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  (the agreement)
 
-TITLE = "Lego-RL"
 KINDS = ("train", "eval", "infer")
 DEMO_ENVIRON = ""
 DEMO = ("check demo", "run demo --board leave", "runs")
@@ -346,11 +345,6 @@ def judge_live(plan: Plan, machine: Machine) -> List[Check]:
 def describe_server(url: str, models: Sequence[str]) -> List[str]:
     """None: no run of it is a server alone."""
     return []
-
-
-def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
-    """The whole group gets it: see STOP_SIGNAL."""
-    return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)
 
 
 def read_back(text: str, kind: str, run_dir: str, before: Sequence[str], tree: Sequence[Process]) -> Dict[str, object]:

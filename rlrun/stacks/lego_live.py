@@ -2,13 +2,14 @@
 import glob
 import os
 import re
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Tuple
 
 from ..host import procs
 from ..values import Board, Process, Role, SweepRule
 from .interpreters import read_run
 
 # bash waits for its pipeline and heeds none that is sent to it alone, so the group gets it.
+TITLE = "Lego-RL"
 STOP_SIGNAL = "INT"
 ReadCwd = Callable[[int], Optional[str]]
 
@@ -162,6 +163,20 @@ def _knows_dry_run_flag(process: Process, environ: Dict[str, str]) -> bool:
         return True
 
 
+def name_tree(processes: Iterable[Process], read_cwd: ReadCwd) -> List[Tuple[str, int]]:
+    """[(label, pid)] of a run's runner, trainer and vLLM workers, in this order; what a runner forks of itself is no second
+    one."""
+    table = {process.pid: process for process in processes}
+    labels: Dict[int, str] = {}
+    for pid, process in table.items():
+        role = None if procs.is_dead(process) else classify(process, read_cwd)
+        if role and role.role != "cluster":
+            labels[pid] = role.role
+    rows = [(label, pid) for pid, label in labels.items()
+            if label == "worker" or not any(labels.get(above) == label for above in procs.find_ancestors(table, pid))]
+    return sorted(rows, key=lambda row: (("runner", "trainer", "worker").index(row[0]), row[1]))
+
+
 def read_boards(processes: Dict[int, Process], read_cwd: ReadCwd) -> List[Board]:
     """The boards that run now: `python … server.py --log-dir DIR [--extra-log-dir DIR]…` of a `webui` folder."""
     boards = []
@@ -208,3 +223,8 @@ def is_board_name(file_name: str) -> bool:
     """Would the board show a log of this name? (webui/server.py: LOG_EXTENSIONS, SKIP_SUFFIXES, SKIP_PREFIXES)"""
     return (file_name.endswith((".log", ".out")) and not file_name.startswith(("launch_", "."))
             and not file_name.endswith(("_vllm.log", "_train_gpu_wandb.log", "_server.out")))
+
+
+def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
+    """The whole group gets it: see STOP_SIGNAL."""
+    return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)

@@ -16,14 +16,14 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..host import slurm, tables
 from ..values import Config, Plan, Preflight, Request, SweepRule
 from . import DryRunOrder, DryRunResult, prime_config, prime_dry, prime_export, prime_plan, prime_rundir, prime_runner
-from .prime_back import (describe_server, describe_stop, explain_end, read_back,  # noqa: F401  (the agreement)
+from .prime_back import (describe_server, explain_end, read_back,  # noqa: F401  (the agreement)
                          read_step_seconds)
 from .prime_export import find_export  # noqa: F401  (the agreement)
 from .prime_judge import Own, judge_config, judge_live  # noqa: F401  (the agreement)
 from .prime_live import KEEP_ENVIRON, REHEARSAL
-from .prime_live import STOP_SIGNAL, classify, find_root, is_checkout, is_rehearsal, read_boards  # noqa: F401  (the agreement)
+from .prime_live import (STOP_SIGNAL, TITLE, classify, describe_stop, find_root, is_checkout, is_rehearsal,  # noqa: F401  (agreed)
+                         name_tree, read_boards)
 
-TITLE = "prime-rl"
 KINDS = prime_config.KINDS
 DEMO_ENVIRON = "TOY_STEP_SEC=5"
 DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "runs")

@@ -6,10 +6,10 @@ import shlex
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..host import procs, slurm
-from ..text.shell import quote_words, strip_colour
+from ..text.shell import strip_colour
 from ..values import Process
 from . import prime_export, prime_rundir
-from .prime_live import STOP_SIGNAL, name_tree
+from .prime_live import name_tree
 
 # 20:13:58   ERROR Trainer failed with exit code 1
 _ERROR = re.compile(r"^\S+\s+(?:ERROR|CRITICAL)\s+(.+)$")
@@ -147,14 +147,6 @@ def guess_job_log(run_dir: str, job: str) -> str:
                 if os.path.isabs(path) or wheres:
                     return path if os.path.isabs(path) else os.path.join(wheres[0], os.path.basename(path))
     return ""
-
-
-def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:
-    """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started; and so does the
-    launcher's, where it leads one of its own. (-s: a plain sh knows no -TERM before `--`.)"""
-    jobs = facts.get("jobs")
-    groups = " ".join("-%d" % one for one in [pgid] + list(facts.get("groups") or ()))
-    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -s %s -- %s" % (STOP_SIGNAL, groups)
 
 
 def describe_server(url: str, models: Sequence[str]) -> List[str]:

@@ -6,9 +6,10 @@ A title overwrites words and environment alike: then only the title, the descrip
 """
 import os
 import re
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..host import procs
+from ..text.shell import quote_words
 from ..values import Board, Process, Role
 from .interpreters import Run, read_launched, read_run
 
@@ -21,6 +22,7 @@ REHEARSAL = "RLRUN_DRY_RUN"
 KEEP_ENVIRON = "SPT_NOENV"
 
 # Not INT: where uv stands above the launcher it passes its own on, and the second one breaks the cleaning up off (S5).
+TITLE = "prime-rl"
 STOP_SIGNAL = "TERM"
 LABELS = ("launcher", "inference", "router", "orchestrator", "env server", "trainer", "evals")
 
@@ -296,3 +298,11 @@ def _read_options(words: Sequence[str], names: Sequence[str]) -> List[str]:
         if name.replace("_", "-") in names and (value or following):
             values.append(value if equals else following)
     return values
+
+
+def describe_stop(pgid: int, facts: Dict[str, Any]) -> str:
+    """A job is cancelled; a local run's group gets SIGTERM, at which the launcher ends all that it started; and so does the
+    launcher's, where it leads one of its own. (-s: a plain sh knows no -TERM before `--`.)"""
+    jobs = facts.get("jobs")
+    groups = " ".join("-%d" % one for one in [pgid] + list(facts.get("groups") or ()))
+    return quote_words(["scancel"] + [str(job) for job in jobs]) if jobs else "kill -s %s -- %s" % (STOP_SIGNAL, groups)

@@ -4,7 +4,7 @@ import os
 from typing import Dict, List, NamedTuple, Tuple
 
 from ..values import Check, Machine, Plan
-from . import record
+from . import records
 from .judge_machine import is_excluded_by
 
 _RECORDS = 64  # the newest of a checkout; a run that lives longer than 64 launches after it holds what it takes
@@ -41,9 +41,9 @@ def list_claims(plan: Plan, machine: Machine) -> List[Claim]:
     roots = {plan.root} | {run.root for run in machine.runs if run.root}
     claims: Dict[int, Claim] = {}
     for root in sorted(roots):
-        for one in record.list_records(root, _RECORDS):
-            identity = record.read_identity(one)
-            if identity and identity.pid not in known and not one["exit"] and record.judge_state(one)[0] == "running":
+        for one in records.list_records(root, _RECORDS):
+            identity = records.read_identity(one)
+            if identity and identity.pid not in known and not one["exit"] and records.judge_state(one)[0] == "running":
                 claims[identity.pid] = Claim(one["id"], identity.pid, tuple(one["ports"]), tuple(map(str, one["gpus"])),
                                              tuple(os.path.realpath(str(path)) for path in one["own_dirs"]))
     return list(claims.values())
@@ -52,7 +52,7 @@ def list_claims(plan: Plan, machine: Machine) -> List[Claim]:
 def judge_jobs_of(plan: Plan) -> List[Check]:
     """Jobs that were handed in for the directories of this plan, by their records: do they live?"""
     mine = {os.path.realpath(path) for path in plan.own_dirs if os.path.lexists(path)}
-    jobs = [job for one in (record.list_records(plan.root, _RECORDS) if mine else []) for job in one["jobs"]
+    jobs = [job for one in (records.list_records(plan.root, _RECORDS) if mine else []) for job in one["jobs"]
             if mine & {os.path.realpath(str(path)) for path in one["own_dirs"]}]
     if not jobs:
         return []

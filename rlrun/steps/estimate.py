@@ -7,7 +7,7 @@ from typing import List, Tuple
 from ..health import tail
 from ..stacks import load_stack
 from ..values import Plan
-from . import record
+from . import records
 
 _LOGS = 5
 _TAIL_BYTES = 1 << 18
@@ -16,7 +16,7 @@ _TAIL_BYTES = 1 << 18
 def find_project_logs(plan: Plan) -> Tuple[str, ...]:
     """Earlier training logs of this project, newest first: those of recorded launches, and those that lie where this
     run's would lie if it had another name."""
-    paths = {one["train_log"] for one in record.list_records(plan.root)
+    paths = {one["train_log"] for one in records.list_records(plan.root)
              if one["project"] == plan.project and one["kind"] == plan.kind and one["train_log"]}
     if plan.project and plan.experiment and plan.experiment in plan.train_log and \
             "/%s/" % plan.project in plan.train_log.split(plan.experiment)[0] + "/":

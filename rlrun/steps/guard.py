@@ -2,7 +2,7 @@
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from ..host import gpus, ports, procs
+from ..host import procs
 from ..stacks import load_recognisers
 from ..values import Board, LiveRun, Machine, Process, Role
 
@@ -14,9 +14,10 @@ class Classified(NamedTuple):
     recognisers: Dict[str, Any]
 
 
-def read_machine(query: Optional[gpus.GpuQuery] = None, own_pid: int = 0) -> Machine:
+def read_machine(query: Optional[Any] = None, own_pid: int = 0) -> Machine:
     """Reads the machine at this moment. `query`: an nvidia-smi query that was started earlier; without one it is
     started here. `own_pid` (default: this process) and its ancestors never count as runs."""
+    from ..host import gpus, ports
     if query is None:
         query = gpus.start_query()
     processes = procs.read_processes()

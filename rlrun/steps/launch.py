@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional
 from ..errors import MACHINE, OperatorError
 from ..host import procs
 from ..values import Identity, Launch, Plan
-from . import keeper, lock, preflight, record
+from . import keeper, lock, preflight, record, records
 
 _TITLE = b"rlrun: launching"
 _SPARE_BYTES = 1 << 30
@@ -55,7 +55,7 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
     lock.release(held)
     os.close(paths.log_fd)
     if "pid" not in answer:  # a keeper that was killed in this very moment may have started the runner all the same
-        answer = dict((record.read_record(paths.record) or {}).get("keeper") or {}, **answer)
+        answer = dict((records.read_record(paths.record) or {}).get("keeper") or {}, **answer)
     if "pid" not in answer:
         keeper.heed_signals()
         if not answer.get("errno"):

@@ -5,7 +5,7 @@ import stat
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..stacks import STACKS, load_recognisers, load_stack
+from ..stacks import load_recognisers, load_stack
 from ..values import Checkout, Config, Request
 
 
@@ -55,7 +55,7 @@ def find_checkout(root_option: str, config_word: str) -> Checkout:
 
 
 def _titles() -> str:
-    return ", ".join(str(load_stack(name).TITLE) for name in STACKS)
+    return ", ".join(str(module.TITLE) for module in load_recognisers().values())
 
 
 def _read_cwd() -> str:

@@ -1,7 +1,12 @@
 """Times and sizes in words. No clock is read here."""
 import math
+import re
 from typing import Optional
 
+# 2d   1h30m   1.5h   45s   90
+_DURATION = re.compile(r"(?:([0-9]{1,6}(?:\.[0-9]+)?)d)?(?:([0-9]{1,6}(?:\.[0-9]+)?)h)?(?:([0-9]{1,6}(?:\.[0-9]+)?)m)?"
+                       r"(?:([0-9]{1,9}(?:\.[0-9]+)?)s?)?\Z")
+_UNIT_SECONDS = (86400, 3600, 60, 1)
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -26,6 +31,15 @@ def format_age(seconds: float) -> str:
     if -60 < seconds < 5:
         return "just now"
     return "in " + format_elapsed(-seconds) if seconds < 0 else format_elapsed(seconds) + " ago"
+
+
+def parse_duration(text: str) -> float:
+    """Takes `6h`, `90m`, `45s`, `1h30m`, `1.5h`, `2d` or plain seconds; gives seconds. Raises ValueError otherwise."""
+    word = text.strip().lower()
+    found = _DURATION.match(word)
+    if not word or not found:
+        raise ValueError("not a duration: %r (write 45s, 90m, 6h or 1h30m)" % text)
+    return sum(float(number) * seconds for number, seconds in zip(found.groups(), _UNIT_SECONDS) if number)
 
 
 def format_bytes(size: float) -> str:

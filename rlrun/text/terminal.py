@@ -50,6 +50,27 @@ def print_error(terminal: Terminal, text: str) -> None:
     _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
 
 
+def is_screen() -> bool:
+    """Can stdout be redrawn in place?"""
+    return _is_terminal(sys.stdout) and os.environ.get("TERM") not in (None, "", "dumb")
+
+
+def print_screen(terminal: Terminal, text: str) -> None:
+    """Writes what redraws a terminal, as it is."""
+    _write(sys.stdout, text)
+
+
+def is_reader_gone() -> bool:
+    """Has whoever reads stdout gone away (a closed window, `| head`)? Found out without writing a byte."""
+    import select
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
 def tell(terminal: Terminal, text: str) -> None:
     """Writes what a question is about to where `ask` will ask it; also with `-q`. Where nobody can be asked, to stderr."""
     text = text if text.endswith("\n") else text + "\n"

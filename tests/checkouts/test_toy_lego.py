@@ -487,6 +487,133 @@ def test_a_taken_port_is_refused(fresh, kind):
     assert code == 1 and "[FATAL] vLLM port already in use" in text
 
 
+# --- the sick trainer
+
+SKILL_KEYS = ["training/rollout_actor_probs_pearson_corr", "actor/lr", "actor/grad_norm", "critic/rewards/mean", "num_turns/mean",
+              "trajectory_filter/reason/env_setup_failed", "trajectory_filter/reason/timeout", "trajectory_filter/invalid_ratio",
+              "response_length/mean", "response_length/clip_ratio", "timing_s/step"]
+VAL = "val-core/unknown/reward/mean@1"
+
+
+def start_trainer(root, module="verl.trainer.main_ppo", **extra):
+    knobs = {"TOY_STEPS": "8", "TOY_STEP_SEC": "0.01", "TOY_TEST_FREQ": "2", "PYTHONPATH": os.path.join(root, "stubs")}
+    return subprocess.Popen([sys.executable, "-m", module], env=make_environment(**dict(knobs, **extra)), preexec_fn=os.setsid,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def play_trainer(root, **extra):
+    """Exit status, its text, and the step lines as (step, {key: number}) in order, a validation alone among them."""
+    code, text = collect(start_trainer(root, **extra))
+    points = []
+    for line in re.split("[\r\n]", text):
+        match = re.match("\x1b\\[36m\\(\\w+ pid=\\d+\\)\x1b\\[0m step:(\\d+) - (.*)$", line)
+        if match:
+            pairs = re.findall(r"(?:^| - )([^: ]+):(?:np\.\w+\()?([-\w.]+)\)?(?= - |$)", match.group(2))
+            points.append((int(match.group(1)), {key: float(value) for key, value in pairs}))
+    return code, text, points
+
+
+def read_column(points, key):
+    return [values[key] for _, values in points if key in values]
+
+
+@pytest.fixture(scope="module")
+def healthy_trainer(checkout):
+    return play_trainer(checkout)
+
+
+# word: whether these columns look sick
+SICK_NUMBERS = {
+    "pearson": lambda column: min(column(SKILL_KEYS[0])) < 0.9,
+    "lr": lambda column: column("actor/lr") == [0.0] * 8,
+    "reward": lambda column: column("critic/rewards/mean") == column("num_turns/mean") == [0.0] * 8,
+    "starve": lambda column: max(column("actor/grad_norm")[3:]) * 5 < min(column("actor/grad_norm")[:3])
+    and column("response_length/mean")[-1] > 4 * column("response_length/mean")[0],
+    "avalanche": lambda column: column(SKILL_KEYS[5])[2:6] == sorted(set(column(SKILL_KEYS[5])[2:6]))
+    and column("critic/rewards/mean")[-1] < column("critic/rewards/mean")[2] / 3 and max(column(SKILL_KEYS[7])) > 0.9,
+    "val": lambda column: set(column(VAL) + column("val-aux/num_turns/mean")) == {0.0}
+    and min(column("critic/rewards/mean")) > 0.2,
+    "collapse": lambda column: column("num_turns/mean")[-1] < 2 and column("critic/rewards/mean")[-1] < 0.05
+    and max(column(SKILL_KEYS[5])) == 0,
+    "nan": lambda column: [value != value for value in column("actor/grad_norm")] == [False] * 3 + [True] * 5,
+    "slow": lambda column: column("timing_s/step") == [0.01] * 3 + [0.09] * 5,
+}
+
+
+def test_a_healthy_trainer_says_what_the_real_one_says(healthy_trainer):
+    code, text, points = healthy_trainer
+    assert code == 0 and "Total training steps: 8\n" in text and "Traceback" not in text
+    assert [step for step, _ in points] == list(range(9))
+    assert sorted(points[0][1]) == sorted([VAL] + ["val-aux/num_turns/" + name for name in ("min", "max", "mean")])
+    for _, values in points[1:]:
+        assert set(SKILL_KEYS) <= set(values)
+    assert len(read_column(points, VAL)) == 5
+    assert re.search("Progress:  37%\\|\u2588{3}\u258a {6}\\| 3/8 \\[00:00<00:00,  0\\.01s/it\\]\r.{,40} step:3 - ", text)
+
+
+@pytest.mark.parametrize("word", sorted(SICK_NUMBERS))
+def test_sick_words_that_show_in_the_numbers(checkout, healthy_trainer, word):
+    code, _, points = play_trainer(checkout, TOY_SICK=word)
+    assert code == 0 and SICK_NUMBERS[word](lambda key: read_column(points, key))
+    assert not SICK_NUMBERS[word](lambda key: read_column(healthy_trainer[2], key))
+
+
+@pytest.mark.parametrize("word, code, signs", [
+    ("oom", 1, ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ", "[rank3]:[W", "(raylet)"]),
+    ("nccl", 1, ["[Rank 3] Watchdog caught collective operation timeout", "[Rank 0] Watchdog", "SIGABRT", "ActorDiedError"]),
+    ("trace", 1, ["AgentLoopWorker", "JSONDecodeError: Expecting value", "owner has died", "RayTaskError(JSONDecodeError)"]),
+    ("early", 0, ["[FullyAsyncTrainer] Detected termination signal (None)"]),
+    ("kill", -signal.SIGKILL, ["step:4 - training/global_step:4 - "]),
+])
+def test_sick_words_that_end_it(checkout, healthy_trainer, word, code, signs):
+    ended, text, points = play_trainer(checkout, TOY_SICK=word, TOY_TEST_FREQ="0")
+    assert ended == code and "toy trainer: done" not in text
+    assert all("timing_s/step" in values for _, values in points[:3])
+    places = [text.index(sign) for sign in signs]
+    assert places == sorted(places)
+    if word == "kill":
+        assert "timing_s" not in points[3][1] and not text.endswith("\n") and "Traceback" not in text
+    else:
+        assert [step for step, _ in points] == [1, 2, 3]
+        assert not any(sign in healthy_trainer[1] for sign in signs)
+
+
+def test_sick_words_take_a_step_and_one_another(checkout):
+    code, text, points = play_trainer(checkout, TOY_SICK="lr,restart", TOY_SICK_AT="5", TOY_TEST_FREQ="0")
+    assert code == 0 and [step for step, _ in points] == [1, 2, 3, 4, 3, 4, 5, 6, 7, 8]
+    assert [step for step, values in points if not values["actor/lr"]] == [5, 6, 7, 8]
+    assert "Setting global step to 2\n" in text
+
+
+def test_an_asynchronous_trainer_tells_its_validations_on_lines_of_their_own(checkout):
+    points = play_trainer(checkout, module="verl.experimental.fully_async_policy.fully_async_main")[2]
+    assert [step for step, values in points if VAL in values and len(values) == 4] == [0, 2, 4, 6, 8]
+    assert len(read_column(points, "fully_async/count/dropped_stale_samples")) == 8
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_stalled_trainer_lives_until_it_is_told_to_end(checkout, number, code):
+    process = start_trainer(checkout, TOY_SICK="stall", TOY_TEST_FREQ="0")
+    try:
+        lines = iter(process.stdout.readline, b"")
+        next(line for line in lines if b" step:3 - " in line)
+        next(line for line in lines if b"tokens/s" in line)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)  # fifty of its steps
+        os.kill(process.pid, number)
+        assert process.wait(10) == code and b" step:4 - " not in process.stdout.read()
+    finally:
+        end_group(process)
+        process.stdout.close()
+
+
+def test_a_sick_run_through_the_runner_is_long_enough_to_be_seen(fresh):
+    code, text = run(fresh, "train", "pinned", TOY_SICK="kill", TOY_STEP_SEC="0.01")
+    assert code == 137 and "/12 [" in text
+    with open(os.path.join(fresh, "logs", "pinned.log"), encoding="utf-8") as log:
+        assert "timing_s/step" not in log.read().split(" step:4 - ")[1]
+
+
 # --- the board
 
 def ask_board(port):

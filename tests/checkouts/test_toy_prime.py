@@ -15,7 +15,7 @@ import pytest
 
 from . import PRIME_TEMPLATE_DIR, add_prime_config, build_prime_checkout, list_prime_files, write_fake_program
 
-MAX_BYTES = 72000
+MAX_BYTES = 80000
 RL, SFT = "examples/basic/reverse-text/rl.toml", "examples/basic/reverse-text/sft.toml"
 RESOLVE = ("import json, sys; from prime_rl.utils.config import cli; from prime_rl.configs.%s import %s as C; "
            "print(json.dumps(cli(C).model_dump(mode='json')))")
@@ -27,8 +27,7 @@ def checkout(tmp_path_factory):
     return build_prime_checkout(tmp_path_factory.mktemp("toy") / "a check out")
 
 
-@pytest.fixture
-def ports():
+def find_ports():
     """Three ports that are free now: router, engine, env servers."""
     sockets = [socket.socket() for _ in range(3)]
     for one in sockets:
@@ -37,6 +36,11 @@ def ports():
     for one in sockets:
         one.close()
     return found
+
+
+@pytest.fixture
+def ports():
+    return find_ports()
 
 
 def make_environment(**extra):
@@ -270,6 +274,100 @@ def test_a_part_that_fails(checkout, tmp_path, ports, part):
     assert status == 1 and "failed with exit code 1" in output and "Terminating all processes" in output
     log = "envs/train/reverse-text" if part == "env-server" else part
     assert "RuntimeError: toy failure of %s" % part in read_log(tmp_path, "r/logs/latest/%s.log" % log)
+
+
+PARTS = ("trainer", "orchestrator", "envs/train/reverse-text")
+DEATH = "torch/distributed/elastic/agent/server/api.py:723] Received 15 death signal, shutting down workers"
+STEP = r" Step %d \|.*%s"
+# word: exit status, last step of the trainer, what a log says: (part, pattern of the log without colours)
+SICK = {
+    "kl": (0, 8, [("trainer", STEP % (3, r"Mismatch KL 0\.0008")), ("trainer", STEP % (8, r"Mismatch KL [1-9]"))]),
+    "entropy": (0, 8, [("trainer", STEP % (3, r"Entropy 0\.4567")), ("trainer", STEP % (8, r"Entropy 0\.00"))]),
+    "grad": (0, 8, [("trainer", STEP % (3, r"Norm 0\.1234")), ("trainer", STEP % (8, r"Norm \d\d\.\d{4}"))]),
+    "nan": (0, 8, [("trainer", STEP % (3, r"Loss 0\.1667")), ("trainer", STEP % (4, "Loss nan .* KL nan .* Norm nan")),
+                   ("trainer", r"WARNING Dropping \d non-finite value\(s\) from metrics\.jsonl: entropy/all/mean, ")]),
+    "errors": (0, 8, [("orchestrator", STEP % (8, r"Error 85\.0% ")), ("orchestrator", "WARNING Trace failed in group ")]),
+    "truncated": (0, 8, [("orchestrator", STEP % (1, r"Truncation 90\.0%"))]),
+    "wait_orchestrator": (0, 8, [("trainer", STEP % (1, "1m 2s")), ("orchestrator", r"Train batch 3/128 \(2\.3%\); 12 infl")]),
+    "wait_trainer": (0, 8, [("trainer", STEP % (8, "1m 35s")),
+                            ("orchestrator", r"Holding batch 8 until the trainer publishes policy v6 \(currently v5\)")]),
+    "envdie": (0, 8, [(PARTS[2], r"ERROR Env server failed\n(.*\n)+.*WARNING Worker 0 \(pid=\d+\) died, restarting"),
+                      ("orchestrator", "WARNING Episode task failed in group "), ("orchestrator", r"Error 12\.5%")]),
+    "empty": (1, 3, [("orchestrator", r"WARNING Step 4: empty train batch after 128 .*: 1/10\)\n(.*\n){10}.*cleanup complete"),
+                     ("orchestrator", "RuntimeError: 10 consecutive empty train batches"), ("trainer", DEATH)]),
+    "broadcast": (1, 3, [("orchestrator", r"in-flight to v3\n(.*\n)+.*httpx\.HTTPStatusError: .*/update_weights'"),
+                         ("trainer", DEATH)]),
+    "trace": (1, 3, [("orchestrator", r"ERROR Fatal error in run_orchestrator\nTraceback(.*\n)+KeyError"), ("trainer", DEATH)]),
+    "oom": (1, 3, [("trainer", r"ERROR Fatal error in train\n(.*\n)+.*torch\.OutOfMemoryError: CUDA out of memory\.")]),
+    "nccl": (1, 3, [("trainer", r"\[Rank 1\] Watchdog caught (.*\n)+.*\[Rank 0\] Watchdog (.*\n)+.*DistBackendError'\n"
+                     "ChildFailedError: local_rank 0, exitcode -6")]),
+    "kill": (1, 4, [("trainer", r"Step 4 \|   3\.2s \| Loss 0\.01ChildFailedError: local_rank 0, exitcode -9")]),
+    "early": (0, 3, [("orchestrator", "INFO Pipeline drained, exiting main loop"), ("trainer", "SUCCESS RL trainer finished!")]),
+}
+
+
+def play(root, folder, ports, **extra):
+    """Exit status and the log of each part, without colours."""
+    status, _ = run(root, "rl", "@", RL, "--output-dir", str(folder), "--run.name", "r", *move_ports(ports),
+                    **dict({"TOY_STEPS": "8"}, **extra))
+    return status, {part: read_log(folder, "r/logs/latest/%s.log" % part) for part in PARTS}
+
+
+def read_metrics(folder, key):
+    rows = [json.loads(line) for line in read_log(folder, "r/metrics.jsonl").splitlines()]
+    return [row[key] for row in rows if key in row]
+
+
+@pytest.fixture(scope="module")
+def healthy(checkout, tmp_path_factory):
+    return play(checkout, tmp_path_factory.mktemp("healthy"), find_ports())
+
+
+@pytest.mark.parametrize("word", sorted(SICK))
+def test_sick_words(checkout, healthy, tmp_path, ports, word):
+    expected, last, signs = SICK[word]
+    status, logs = play(checkout, tmp_path, ports, TOY_SICK=word)
+    assert status == expected
+    assert re.findall(r" Step (\d+) \|", logs["trainer"]) == [str(step) for step in range(1, last + 1)]
+    for part, pattern in signs:
+        assert re.search(pattern, logs[part]), (part, pattern, logs[part])
+    assert healthy[0] == 0 and not all(re.search(pattern, healthy[1][part]) for part, pattern in signs)
+    if word in ("trace", "broadcast", "empty"):  # the cause is in one log, earlier, and only its consequence in the other
+        assert not re.search("Traceback|Error", logs["trainer"])
+    if word.startswith("wait_"):
+        waited = [read_metrics(tmp_path, key) for key in ("time/wait_for_batch", "time/wait_for_policy")]
+        assert [set(column) for column in waited] == ([{55.0}, {0.0}] if word == "wait_orchestrator" else [{0.0}, {88.0}])
+    if word == "nan":
+        assert len(read_metrics(tmp_path, "loss/mean")) == 3 and len(read_metrics(tmp_path, "optim/lr")) == 8
+
+
+def test_sick_words_take_a_step_and_one_another(checkout, tmp_path, ports):
+    status, logs = play(checkout, tmp_path, ports, TOY_SICK="grad,errors", TOY_SICK_AT="2", TOY_STEPS="")
+    grads = re.findall(r"Norm (\S+)", logs["trainer"])
+    assert status == 0 and len(grads) == 12 and grads[0] == "0.1234" and float(min(grads[1:], key=float)) > 9
+    assert re.findall(r"\| Error (\S+)", logs["orchestrator"]) == ["0.0%"] + ["85.0%"] * 11
+
+
+def test_a_stalled_run_lives_until_it_is_told_to_end(checkout, tmp_path, ports):
+    process = subprocess.Popen(
+        [os.path.join(checkout, ".venv/bin/rl"), "@", RL, "--output-dir", str(tmp_path), "--run.name", "r"] + move_ports(ports),
+        cwd=checkout, env=make_environment(TOY_SICK="stall", TOY_STEPS="8"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, preexec_fn=os.setsid)
+    logs = [str(tmp_path / "r/logs/latest" / (part + ".log")) for part in PARTS[:2]]
+    try:
+        wait_until(lambda: all(os.path.exists(log) and " Step 3 |" in read_log(log) for log in logs))
+        sizes = [os.path.getsize(log) for log in logs]
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # twenty of its steps
+        assert [os.path.getsize(log) for log in logs] == sizes
+        process.terminate()
+        assert process.wait(30) == 1 and DEATH in read_log(logs[0])
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        process.wait()
 
 
 @pytest.mark.parametrize("visible, words", [

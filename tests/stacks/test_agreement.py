@@ -14,7 +14,7 @@ from checkouts import build_checkout, build_prime_checkout
 from rlrun import child, stacks
 from rlrun.commands import explain
 from rlrun.errors import OperatorError
-from rlrun.stacks import STACKS, DryRunResult, load_recognisers, load_stack
+from rlrun.stacks import STACKS, DryRunResult, load_health, load_recognisers, load_stack
 from rlrun.steps.shapes import shape_plan
 from rlrun.values import Check, Checkout, Config, Machine, Outcome, Plan, Port, Process, Request, Role, Sweep
 from steps.made import make_machine, make_process
@@ -28,24 +28,24 @@ NAMED = {("lego", "train"), ("lego", "eval"), ("lego", "infer"), ("prime", "rl")
 CASES = [(stack, kind) for stack in sorted(STACKS) for kind in CONFIGS[stack]]
 KEYS = {"experiment", "train_log", "vllm_log", "trials", "verdict", "fatal", "rows", "facts"}
 STATUSES = {"pass", "advisory", "blocks", "skipped"}
-ENTRY = re.compile(r"^  (?: |(?P<live>\*)) (?P<name>[A-Za-z_]+)(?P<arguments>\([a-z_, ]*\))?"
+ENTRY = re.compile(r"^  (?: |(?P<mark>[*+])) (?P<name>[A-Za-z_]+)(?P<arguments>\([a-z_, ]*\))?"
                    r"(?: {2,}(?P<optional>only where )?\S.*)?$")
 
 
 def read_agreement():
-    """[(name, its parameters or None for a constant, whether it is live)] as the docstring has them, without what only
-    some stacks have."""
+    """[(name, its parameters or None for a constant, "*" live, "+" health or "")] as the docstring has them, without what
+    only some stacks have."""
     table = stacks.__doc__.partition("\n\n    ")[2]
     found = []
     for line in ("    " + table).splitlines():
-        if line[:4] not in ("    ", "  * ") or not line[4:5].strip():
+        if line[:4] not in ("    ", "  * ", "  + ") or not line[4:5].strip():
             continue  # what an entry above goes on with
         match = ENTRY.match(line)
         assert match, line
         if not match.group("optional"):
             words = match.group("arguments")
             found.append((match.group("name"), None if words is None else words[1:-1].replace(",", " ").split(),
-                          bool(match.group("live"))))
+                          match.group("mark") or ""))
     return found
 
 
@@ -116,15 +116,16 @@ def test_the_text_was_understood():
 
 
 @each_stack
-@pytest.mark.parametrize("name, words, is_live", AGREED, ids=[entry[0] for entry in AGREED])
-def test_every_name_is_there_with_its_parameters(stack, name, words, is_live):
-    for module in (load_stack(stack),) + ((load_recognisers()[stack],) if is_live else ()):
+@pytest.mark.parametrize("name, words, mark", AGREED, ids=[entry[0] for entry in AGREED])
+def test_every_name_is_there_with_its_parameters(stack, name, words, mark):
+    places = {"": (load_stack(stack),), "*": (load_stack(stack), load_recognisers()[stack]), "+": (load_health(stack),)}
+    for module in places[mark]:
         held = getattr(module, name)
         if words is None:
             assert not callable(held)
         else:
             assert list(inspect.signature(held).parameters) == words
-    if is_live:
+    if mark == "*":
         assert getattr(load_stack(stack), name) == getattr(load_recognisers()[stack], name)
 
 
@@ -133,17 +134,17 @@ def test_nothing_else_is_asked_of_a_stack():
     used = set()
     for path in sorted(Path(stacks.__file__).resolve().parent.parent.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if path.parent.name == "stacks" or "load_stack" not in text:
+        if path.parent.name == "stacks" or not re.search("load_stack|load_health", text):
             continue
         tree = ast.parse(text)
         names = {node.targets[0].id for node in ast.walk(tree) if isinstance(node, ast.Assign)
                  and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call)
-                 and getattr(node.value.func, "id", "") == "load_stack"}
+                 and getattr(node.value.func, "id", "") in ("load_stack", "load_health")}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 holder = node.value
                 called = getattr(getattr(holder, "func", None), "id", "")
-                if called == "load_stack" or (isinstance(holder, ast.Name) and holder.id in names):
+                if called in ("load_stack", "load_health") or (isinstance(holder, ast.Name) and holder.id in names):
                     used.add(node.attr)
     assert len(used) > 15 and used <= {name for name, _, _ in AGREED}
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rlrun.host import procs
 from rlrun.stacks import prime_back
-from rlrun.stacks.prime_back import describe_server, describe_stop, read_back, read_step_seconds
+from rlrun.stacks.prime_back import describe_server, read_back, read_step_seconds
+from rlrun.stacks.prime_live import describe_stop
 from rlrun.values import Process
 from steps.made import make_process
 

@@ -10,7 +10,7 @@ from steps.made import make_plan
 
 from rlrun.commands import runs
 from rlrun.host import procs
-from rlrun.steps import estimate, record, shapes
+from rlrun.steps import estimate, record, records, shapes
 from rlrun.text import terminal as term
 
 GOOD = {"schema": 1, "id": "good", "digest": "3f9c2a71", "kind": "train", "project": "p", "time_seconds": 5.0, "boot_id": "b",
@@ -88,9 +88,9 @@ def test_an_odd_record_is_no_crash(tmp_path, capsys, name, file):
     folder = write(tmp_path / "logs/rlrun/20990101-x", ODD[name], file)
     if file != "record.json":
         write(folder, GOOD)
-    found, = record.list_records(str(tmp_path))
-    row = record.make_row(found, time.time())
-    record.find_launched(str(tmp_path), "3f9c2a71")
+    found, = records.list_records(str(tmp_path))
+    row = records.make_row(found, time.time())
+    records.find_launched(str(tmp_path), "3f9c2a71")
     estimate.estimate_step(make_plan(root=str(tmp_path)))
 
     def refuse(word):
@@ -113,8 +113,8 @@ def test_only_files_are_read(tmp_path, how, capsys):
             (folder / name).mkdir()
         else:
             os.symlink("/dev/zero" if how == "device" else name, str(folder / name))
-    found, = record.list_records(str(tmp_path))
-    row = record.make_row(found, 7.0)
+    found, = records.list_records(str(tmp_path))
+    row = records.make_row(found, 7.0)
     runs._show(row, term.Terminal(False, False, False, False))
     assert row.state == "unreadable" and row.id == "20990101-x" and "unknown" in capsys.readouterr().out
 
@@ -127,7 +127,7 @@ def test_a_log_that_is_a_pipe_gives_no_estimate(tmp_path):
 
 def test_a_record_without_a_time_is_of_unknown_age(tmp_path):
     write(tmp_path / "logs/rlrun/1", ODD["no_time"])
-    row = record.make_row(record.list_records(str(tmp_path))[0], 7.0)
+    row = records.make_row(records.list_records(str(tmp_path))[0], 7.0)
     assert shapes.shape_row(row)["age_seconds"] is None and not row.age_seconds >= 0
 
 
@@ -143,6 +143,6 @@ def test_whose_run_it_is(tmp_path, monkeypatch):
                         ("gone", {"host": os.uname().nodename}), ("container", {"host": "other"}),
                         ("machine", {"host": "other", "boot_id": "another"})):
         folder = write(tmp_path / name, dict(GOOD, **given))
-        states[name] = record.judge_state(record.read_record(folder))[0]
+        states[name] = records.judge_state(records.read_record(folder))[0]
     assert states == {"mine": "running", "renamed": "running", "gone": "lost", "container": "elsewhere (other)",
                       "machine": "elsewhere (other)"}

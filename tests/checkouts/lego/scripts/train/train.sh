@@ -3,8 +3,16 @@
 #
 # Knobs, in the config or the environment:
 #   TOY_BRINGUP_SEC=1    between "[HEAD] starting ray head" (or "[WORKER] waiting") and what comes next
-#   TOY_STEPS=3          how many step lines, TOY_STEP_SEC=0.5 seconds each
-#   TOY_BAD=             sick numbers, a comma list of: pearson lr reward nan
+#   TOY_STEPS=3          how many step lines (12 of a sick run), TOY_STEP_SEC=0.5 seconds each
+#   TOY_TEST_FREQ=       a validation at step 0 and every so many steps; else every TRAINER_TEST_FREQ, and at 0 only where
+#                        TRAINER_VAL_BEFORE_TRAIN=True
+#   TOY_SICK=            how the run falls sick, a comma list. In its numbers: pearson, lr, reward (no reward, no turns), val (its
+#                        validations are all zero), starve (tiny gradients, long responses), avalanche (env_setup_failed climbs),
+#                        collapse (turns fall toward 1), nan, slow (the seconds it tells; it does not sleep longer). Before a
+#                        step: stall (silent for ever), restart (the steps fall back, once), oom, nccl, trace (exit 1, as their
+#                        words have it), kill (SIGKILL in the middle of a line), early (exit 0)
+#   TOY_SICK_AT=         the step from which it is so: else 0 for val, 1 for pearson, lr and reward, 4 for the rest
+#   TOY_BAD=             the same words as TOY_SICK, always from step 1
 #   TOY_FAIL_AT=0        a traceback after that step; TOY_FAIL_EXIT=1 is the status then
 #   TOY_SAVE_EVERY=0     writes a checkpoint folder every so many steps
 #   TOY_SILENT_SEC=0     the launch prints nothing, lives that long and ends 0

@@ -2,12 +2,13 @@
 import json
 import os
 import shlex
+import signal
 import socket
 import sys
 import threading
 import time
 
-from prime_rl import process
+from prime_rl import process, sickness
 from prime_rl.process import LOAD_SEC, STEP_SEC, fail_if_asked, say, say_step, set_title, wait_for, write
 
 QUALITY = (("Turns", "1.0"), ("Branches", "1.0"))
@@ -22,8 +23,12 @@ def read_config():
 
 def add_metrics(folder, monitors, step, **values):
     if monitors["file"]:
+        bad = [name for name in sorted(values) if values[name] != values[name]]
+        if bad:
+            say("Dropping %d non-finite value(s) from %s: %s" % (len(bad), monitors["file"]["path"], ", ".join(bad)), "WARNING")
         with open(os.path.join(folder, monitors["file"]["path"]), "a") as file:
-            file.write(json.dumps(dict(values, step=step, time=time.time())) + "\n")
+            kept = {name: value for name, value in values.items() if name not in bad}
+            file.write(json.dumps(dict(kept, step=step, time=time.time())) + "\n")
 
 
 def trainer(kind):
@@ -43,18 +48,26 @@ def trainer(kind):
 
     for step in process.list_steps(first, config["max_steps"]):
         fail_if_asked("trainer", step)
+        if sickness.fall_trainer(step):
+            step -= 1
+            break
         started = time.monotonic()
         if has_rollouts:
-            wait_for("%s/rollouts/step_%d/train/effective/traces.jsonl" % (folder, step))
+            wait_for("%s/rollouts/step_%d/train/effective/traces.jsonl" % (folder, step), 1e9)
         else:
             time.sleep(STEP_SEC)
         if os.environ.get("LOCAL_RANK", "0") != "0":
             continue
-        rl_only = (("Entropy", "0.4567"), ("Mismatch KL", "0.0008")) if kind == "rl" else ()
-        say_step("Step %d" % step, time.monotonic() - started, ("Loss", "%.4f" % (0.5 / step)), *rl_only + (
-            ("Grad. Norm", "0.1234"), ("LR", "%.2e" % lr), ("Throughput", "12345 tokens/s"), ("MFU", "31.2%"),
+        entropy, kl, grad, seconds, waited = sickness.list_trainer_values(step)
+        seconds = seconds or time.monotonic() - started
+        loss = 0.5 / step if grad == grad else grad
+        rl_only = (("Entropy", "%.4f" % entropy), ("Mismatch KL", "%.4f" % kl)) if kind == "rl" else ()
+        say_step("Step %d" % step, seconds, ("Loss", "%.4f" % loss), *rl_only + (
+            ("Grad. Norm", "%.4f" % grad), ("LR", "%.2e" % lr), ("Throughput", "12345 tokens/s"), ("MFU", "31.2%"),
             ("Peak Mem.", "61.2 GiB" if kind == "rl" else "61.2/79.1 GiB (77.4%)")))
-        add_metrics(folder, config["monitors"], step, **{"loss/mean": 0.5 / step, "optim/lr": lr})
+        add_metrics(folder, config["monitors"], step, **{
+            "loss/mean": loss, "optim/lr": lr, "optim/grad_norm": grad, "entropy/all/mean": entropy,
+            "mismatch_kl/all/mean": kl, "time/step": seconds, "time/wait_for_batch": waited})
         if has_rollouts or config.get("eval"):
             write("%s/broadcasts/step_%d/STABLE" % (folder, step))
         if ckpt.get("interval") and step % ckpt["interval"] == 0:
@@ -89,15 +102,19 @@ def orchestrator():
         evaluate(0)
     for step in process.list_steps(first, config["max_steps"]):
         fail_if_asked("orchestrator", step)
+        if sickness.fall_orchestrator(step, name_source(train[0]), size, client["base_url"].rsplit("/v1", 1)[0], folder):
+            break
         time.sleep(STEP_SEC)
         reward = min(0.1 * step, 0.9)
+        seconds, waited, error, truncation = sickness.list_orchestrator_values(step)
         write("%s/rollouts/step_%d/train/effective/traces.jsonl" % (folder, step), json.dumps({"reward": reward}) + "\n")
-        add_metrics(folder, config["monitors"], step, **{"reward/all/mean": reward})
+        add_metrics(folder, config["monitors"], step, **{
+            "reward/all/mean": reward, "time/step": seconds, "time/wait_for_policy": waited})
         lines = ["\u2570\u2500 %s | Ratio %.1f%% | Reward %.4f" % (name_source(source), 100 / len(train), reward)
                  for source in train] if len(train) > 1 else []
-        say_step("Step %d" % step, STEP_SEC, ("Reward", "%.4f" % reward), ("Trainable", "%d/%d (100.0%%)" % (size, size)),
-                 *QUALITY + (("Max Off-Policy", "1"), RATES[0], ("Cancelled", "0.0%"),
-                             ("Truncation", "\n\t\t ".join(["0.0%"] + lines))))
+        say_step("Step %d" % step, seconds, ("Reward", "%.4f" % reward), ("Trainable", "%d/%d (100.0%%)" % (size, size)),
+                 *QUALITY + (("Max Off-Policy", "1"), ("Error", error), ("Cancelled", "0.0%"),
+                             ("Truncation", "\n\t\t ".join([truncation] + lines))))
         evaluate(step)
     say("Orchestrator finished.", "SUCCESS")
 
@@ -110,13 +127,21 @@ def env_server():
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, int(port)))
-    parent = os.getpid()
-    if not os.fork():
-        listener.close()
-        set_title("Verifiers::EnvWorker0")
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(0)
+    parent, workers = os.getpid(), []
+
+    def start_worker():
+        workers.append(os.fork())
+        if not workers[-1]:
+            listener.close()
+            set_title("Verifiers::EnvWorker0")
+            while os.getppid() == parent:
+                time.sleep(0.2)
+            os._exit(0)
+
+    start_worker()
+    if sickness.find_start("envdie"):
+        signal.signal(signal.SIGALRM, lambda *_: sickness.end_worker(workers[0], start_worker))
+        signal.setitimer(signal.ITIMER_REAL, LOAD_SEC + sickness.find_start("envdie") * STEP_SEC)
     listener.listen(16)
     say("Serving at %s" % config["serve"]["address"])
     while True:

@@ -56,7 +56,7 @@ def fail_if_asked(name, step=1):
 
 def list_steps(first, max_steps):
     """The steps that a run does after `first`."""
-    last = first + int(os.environ.get("TOY_STEPS") or 3)
+    last = first + int(os.environ.get("TOY_STEPS") or (12 if os.environ.get("TOY_SICK") else 3))
     return range(first + 1, (min(last, max_steps) if max_steps else last) + 1)
 
 
@@ -144,9 +144,20 @@ def torchrun():
     ranks = [subprocess.Popen(
         [sys.executable, "-B"] + words, env=dict(os.environ, LOCAL_RANK=str(rank)), stderr=subprocess.STDOUT,
         stdout=subprocess.DEVNULL if rank else subprocess.PIPE) for rank in range(int(options.get("nproc-per-node", 1)))]
+
+    def end(*_):
+        head = time.strftime("W%m%d %H:%M:%S.000000 ") + "%d torch/distributed/elastic/" % os.getpid()
+        words = ["agent/server/api.py:723] Received 15 death signal, shutting down workers"] + [
+            "multiprocessing/api.py:900] Sending process %d closing signal SIGTERM" % rank.pid for rank in ranks]
+        os.write(1, "".join(head + line + "\n" for line in words).encode())
+        stop(ranks)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
     for line in ranks[0].stdout:
         os.write(1, b"[%s0]:" % options.get("role", "default").encode() + line)
     for rank, process in enumerate(ranks):
         if process.wait():
+            time.sleep(1 if process.returncode == -signal.SIGTERM else 0)  # whoever ends the ranks is about to end this too
             stop(ranks)
             sys.exit("ChildFailedError: local_rank %d, exitcode %d" % (rank, process.returncode))

@@ -1,0 +1,138 @@
+"""`rlrun gate`: waits for the first step and judges it. Made for `rlrun run … && rlrun gate || mail`."""
+import argparse
+import json
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..errors import BLOCKED, NOT_REACHED, OK, RUN_ENDED, USAGE, OperatorError
+from ..health import signatures
+from ..stacks import load_health
+from ..steps import examine, grow, shape_status
+from ..text import terminal as term
+from ..text import vitals_report
+from ..text.durations import format_elapsed, parse_duration
+from ..vitals import GateResult, Status
+from . import status as status_command
+
+_TIMEOUT = "60m"
+_POLL_SECONDS = 1.0
+_REFRESH_SECONDS = 3.0
+_TELL_SECONDS = 300.0
+_POINTS = 2000
+
+
+class Judged(NamedTuple):
+    """How the gates stand: `code` is None while they are waited for."""
+
+    code: Optional[int]
+    step: Optional[int]
+    results: Tuple[GateResult, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `gate`."""
+    status_command.add_run_arguments(parser)
+    parser.add_argument("--timeout", default=_TIMEOUT, metavar="TIME", help="how long to wait: 90m, 2h; default: %s" % _TIMEOUT)
+    parser.add_argument("--step", type=int, default=0, metavar="N", help="judge step N, or the first one told after it")
+
+
+def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
+    """Exit 0 passed, 1 failed, 4 the run ended first, 6 not reached in time. A Ctrl-C ends only the waiting (130)."""
+    try:
+        limit = parse_duration(options.timeout)
+    except ValueError as error:
+        raise OperatorError("--timeout: %s" % error, "rlrun gate --timeout 90m", USAGE, "usage")
+    if options.step < 0:
+        raise OperatorError("--step: a step is 0 or more", "rlrun gate --step 5", USAGE, "usage")
+    target = status_command.pick_target(options.run, options.root, terminal)
+    if not load_health(target.stack).GATES or (target.kind and target.kind not in load_health(target.stack).STEP_KINDS):
+        raise OperatorError("a run of kind %s tells no steps, so there is no gate" % (target.kind or "unknown"),
+                            "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")
+    started = time.monotonic()
+    growing = grow.start(target, _POINTS)
+    told = ""
+    told_at = refreshed_at = started
+    while True:
+        judged = judge(growing, options.step)
+        now = time.monotonic()
+        if judged.code is None and growing.target.state == "over":
+            return _finish(growing, judged._replace(code=RUN_ENDED), terminal)
+        if judged.code is not None:
+            return _finish(growing, judged, terminal)
+        if now - started >= limit:
+            return _finish(growing, judged._replace(code=NOT_REACHED), terminal, limit)
+        words = _describe_wait(growing, judged)
+        if words != told or now - told_at >= _TELL_SECONDS:
+            told, told_at = words, now
+            term.print_note(terminal, "%s: %s (%s of %s)" % (growing.target.name, words, format_elapsed(now - started),
+                                                             format_elapsed(limit)))
+        time.sleep(min(_POLL_SECONDS, max(0.05, limit - (now - started))))
+        if now - refreshed_at >= _REFRESH_SECONDS:
+            refreshed_at = now
+            target = grow.refresh(growing.target)
+        growing = grow.update(growing, target)
+
+
+def judge(growing: grow.Growing, step: int) -> Judged:
+    """The gates on the first step that is told at or after `step`; undecided while one of them waits for a line."""
+    health = load_health(growing.target.stack)
+    evidence = growing.evidence
+    first = [point.step for track in evidence.tracks.values() for point in track.points
+             if point.is_training and point.step >= step]
+    if not first:
+        return Judged(None, None, ())
+
+    def quote(path: str, offset: int, key: str) -> Any:
+        return examine.quote_metric(health, evidence, path, offset, key)
+    at = min(first)
+    proof = signatures.Evidence(evidence.tracks, evidence.texts, health.SOURCES[0], quote)
+    results = signatures.judge_gates(health.GATES, proof, evidence.outline.flags, max(at, step))
+    states = [one.state for one in results]
+    if set(states) == {"skipped"}:
+        raise OperatorError("no gate is of concern to this run: %s" % "; ".join(sorted({one.words for one in results})),
+                            "rlrun status says how it is; name the run's directory where a log alone was named.", USAGE, "no-gate")
+    if "failed" in states:
+        return Judged(BLOCKED, at, results)
+    return Judged(OK if "passed" in states and "unknown" not in states else None, at, results)
+
+
+def _describe_wait(growing: grow.Growing, judged: Judged) -> str:
+    if judged.step is not None:
+        return "; ".join(one.words for one in judged.results if one.state == "unknown") or "step %d" % judged.step
+    states = ["job %s %s" % pair for pair in growing.target.jobs]
+    return examine.find_stage(load_health(growing.target.stack), growing.evidence) or "; ".join(states) or "no step yet"
+
+
+def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limit: float = 0.0) -> int:
+    code = judged.code or OK
+    found = status_command.hide_secrets(examine.examine(growing.target, growing.evidence, time.time()))
+    secrets = status_command.collect_secrets(growing.target)
+    if terminal.is_json:
+        shape: Dict[str, Any] = {
+            "schema": 1, "command": "gate", "exit": code, "reached": judged.step is not None, "step": judged.step,
+            "gates": [shape_status.shape_gate(one, secrets) for one in judged.results],
+            "conclusion": _conclude(found, judged, limit),
+            "run": {"id": growing.target.id or None, "name": growing.target.name, "state": growing.target.state},
+            "ending": shape_status.shape_ending(found.ending, secrets) if found.ending else None}
+        term.print_result(terminal, json.dumps(shape, sort_keys=True))
+        return code
+    lines: List[str] = ["%s: %s" % (growing.target.name, _conclude(found, judged, limit))]
+    lines += vitals_report.render_gates(terminal, judged.results)
+    if found.ending is not None and found.ending.first_error is not None:
+        lines.append("  the first error: %s" % vitals_report.show_quote(found.ending.first_error))
+    if code:
+        lines += ["  next: rlrun status %s" % (growing.target.id or next(iter(growing.target.logs.values()), ""))]
+    term.print_result(terminal, "\n".join(lines))
+    return code
+
+
+def _conclude(found: Status, judged: Judged, limit: float) -> str:
+    if judged.code == OK:
+        return "the gates are passed at step %d" % (judged.step or 0)
+    if judged.code == BLOCKED:
+        failed = [one.name for one in judged.results if one.state == "failed"]
+        return "%s failed at step %d" % (", ".join(failed), judged.step or 0)
+    if judged.code == RUN_ENDED:
+        return "the run ended before the gate: %s" % (found.ending.words if found.ending else "how is not known")
+    where = "no step" if judged.step is None else "not every gate can be judged"
+    return "%s after %s; %s" % (where, format_elapsed(limit), found.stage or found.conclusion)

@@ -1,0 +1,71 @@
+"""How a run ended, and the first real error of its logs: by its record, by Slurm, by the logs' own words."""
+import re
+from typing import Any, Iterable, List, Optional, Tuple
+
+from ..stacks import load_health
+from ..vitals import Ending, Outline, Quote, Target
+from .gather import Evidence
+
+_ERRORS = 200
+# One of them is in every line that health.faults takes for an error: where none is there it need not be loaded.
+ERROR_MARKS = (b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slurmstepd", b"srun: error", b"CANCELLED",
+               b"Watchdog", b"death signal", b"exitcode: ", b"SYSTEM_ERROR", b"Fatal Python", b" received at time", b".sh: line ",
+               b"left on device", b"quota exceeded", b"terminate called", b"Traceback")
+
+
+def _gather(evidence: Evidence) -> List[Any]:
+    from ..health import endings
+    return [endings.LogText(text.name, text.path, text.data, text.offset, text.first_line,
+                            evidence.files[text.name].modified_seconds) for text in evidence.texts.values()]
+
+
+def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional[int], outline: Outline) -> Optional[Ending]:
+    """How it ended; None where nothing says that it did: another node's run, or a log without a process."""
+    from ..health import endings
+    texts = _gather(evidence)
+    patterns = _compile_all(health.FINISHED)
+    finished = any(endings.find_finished(text, patterns) for text in texts)
+    found = endings.pick_first_error(texts, patterns, _compile_all(health.PROGRESS))
+    is_known = target.state == "over" and not target.jobs
+    if not is_known and target.jobs and target.state == "over":
+        return _judge_job(target, found, finished, step, outline)
+    if not is_known and not finished and (found is None or found.is_survived or target.state == "elsewhere"):
+        return None
+    ended = target.exit or {}
+    status, signal = ended.get("status"), str(ended.get("signal") or "")
+    is_told = status is not None or bool(signal)
+    is_short = bool(target.kind) and target.kind not in health.STEP_KINDS
+    oom_kills = None
+    if is_known and (signal == "SIGKILL" or not is_told):
+        from ..host import oom
+        oom_kills = oom.read_oom_kills()
+    return endings.judge_end(status, signal, is_told, step, outline.total, finished, found, oom_kills, is_short)
+
+
+def _compile_all(patterns: Iterable[Any]) -> List[Any]:
+    return [re.compile(one, re.M) if isinstance(one, bytes) else one for one in patterns]
+
+
+def _judge_job(target: Target, found: Any, finished: bool, step: Optional[int], outline: Outline) -> Ending:
+    """By Slurm's own words on its jobs: the worst of them."""
+    from ..health import endings
+    states = [state for _, state in target.jobs]
+    worst = next((state for state in states if state not in ("COMPLETED", "unknown")), states[0])
+    if worst in ("COMPLETED", "unknown"):
+        is_done = worst == "COMPLETED"
+        return endings.judge_end(0 if is_done else None, "", is_done, step, outline.total, finished, found, None, False)
+    words = "Slurm: %s" % ", ".join("job %s %s" % pair for pair in target.jobs)
+    return Ending("failed" if worst not in ("CANCELLED",) else "killed", words, None, "", found.quote if found else None,
+                  ("sacct -j %s -o JobID,State,ExitCode,Elapsed,Reason,NodeList" % target.jobs[0][0],))
+
+
+def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
+    """The last errors that the logs tell, shutdown noise aside."""
+    if not any(mark in text.data for text in evidence.texts.values() for mark in ERROR_MARKS):
+        return ()
+    from ..health import endings
+    patterns = _compile_all(load_health(target.stack).FINISHED)
+    found: List[Quote] = []
+    for text in _gather(evidence):
+        found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns) if not one.is_noise][-5:]
+    return tuple(found[-8:])

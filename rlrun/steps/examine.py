@@ -1,0 +1,260 @@
+"""How a run is doing: its logs read from their ends, its numbers judged, its end explained. Read-only; nothing is waited for."""
+import functools
+import os
+import re
+from typing import Any, List, Optional, Tuple
+
+from ..health import lines, metrics, signatures, tail
+from ..host import procs
+from ..stacks import load_health
+from ..vitals import Checkpoint, Ending, Finding, Outline, Point, Quote, Reading, Status, Target, Track
+from . import ended, find_run
+from .gather import Evidence, tell_target
+
+HEALTHY, AT_RISK, STOP, NO_STEP, ENDED, UNKNOWN = (
+    "healthy", "at risk", "recommend stopping", "no step yet", "ended", "unknown")
+_RECOMMENDATIONS = 3
+_DAY_SECONDS = 86400
+# 12:00:01, coloured or not, at a line's beginning
+_CLOCK = re.compile(br"(?:^|\n)(?:\x1b\[[0-9;]*m)*([0-2]\d:[0-5]\d:[0-6]\d)\b")
+# Another machine's clock may differ by so much before it is worth a word.
+_SKEW_SECONDS = 5.0
+
+
+def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
+    """The Status of a run by what was read of it. No secret is taken out here."""
+    health = load_health(target.stack)
+    outline = evidence.outline
+    main = next((source for source in health.SOURCES if _list_training(evidence.tracks.get(source))), health.SOURCES[0])
+    proof = signatures.Evidence(evidence.tracks, evidence.texts, health.SOURCES[0], functools.partial(quote_metric, health,
+                                                                                                      evidence))
+    points = _list_training(evidence.tracks.get(main))
+    main_track = evidence.tracks.get(main)
+    pace = metrics.measure_pace(points)
+    if main_track and not main_track.is_whole:
+        pace = pace._replace(first=None)  # it lies before what was read
+    step = points[-1].step if points else None
+    idle = _measure_idle(evidence, health.SOURCES, now_seconds)
+    notes = list(target.notes) + _note_logs(evidence, health.SOURCES, idle, target)
+    findings = list(signatures.find_signatures(health.SIGNATURES, proof, outline.flags))
+    nonfinite = signatures.find_nonfinite(health.METRICS, proof)
+    findings += [nonfinite] if nonfinite else []
+    findings += _find_slow(main_track, points, proof)
+    is_here = target.state == "live" and bool(target.pids)
+    findings += _find_stall(evidence, target, health, main, points, pace, idle, now_seconds) if is_here else []
+    ending = ended.judge_ending(target, evidence, health, step, outline) if target.state != "live" else None
+    errors = ended.find_errors(evidence, target)
+    left = metrics.estimate_left(step, outline.total, pace) if ending is None else None
+    rests_on = "" if left is None else "the median of the last %d steps × %d to go" % (
+        pace.steps, (outline.total or 0) - (step or 0))
+    stage = "" if points else find_stage(health, evidence)
+    findings.sort(key=lambda one: ("stop", "risk", "note").index(one.severity))
+    verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, bool(evidence.tracks))
+    checkpoint = health.find_checkpoint(outline, tell_target(target))
+    readings = signatures.read_metrics(health.METRICS, proof)
+    readings += _tell_absent(health, evidence, points, outline) if points else ()
+    return Status(
+        target, verdict, conclusion, step, outline, stage, pace.usual, pace.first, left, rests_on, idle, checkpoint, readings,
+        tuple(findings), ending, errors,
+        _recommend(target, verdict, findings, ending, checkpoint), tuple(notes), evidence.tracks, now_seconds)
+
+
+def _tell_absent(health: Any, evidence: Evidence, points: List[Point], outline: Outline) -> Tuple[Reading, ...]:
+    """A Reading without a value for the families of metrics (`val/*`) of which the logs tell none yet."""
+    keys = [metric.key for metric in health.METRICS if metric.key.endswith("*")]
+    told = {key for key in keys for track in evidence.tracks.values() for point in track.points
+            if any(one.startswith(key[:-1]) for one in point.values)}
+    rows = {metric.row: metric.key for metric in reversed(health.METRICS) if metric.key in keys}
+    heard = {metric.row for metric in health.METRICS if metric.key in told}
+    silent = {row: key for row, key in rows.items() if row not in heard}
+    every = outline.test_every
+    words = "test_freq=%d not reached yet" % every if every and every > 0 and points[-1].step < every else "none told so far"
+    return tuple(Reading(key, key, row, "", None, None, False, (), "skipped", words) for row, key in silent.items())
+
+
+def _list_training(track: Optional[Track]) -> List[Point]:
+    return [point for point in track.points if point.is_training] if track else []
+
+
+def _measure_idle(evidence: Evidence, sources: Tuple[str, ...], now_seconds: float) -> Optional[float]:
+    """Seconds since the last write to a log that tells steps, else to any; negative where the file's clock is ahead."""
+    logs = [evidence.files[name] for name in sources if name in evidence.files] or list(evidence.files.values())
+    return now_seconds - max(log.modified_seconds for log in logs) if logs else None
+
+
+def _note_logs(evidence: Evidence, sources: Tuple[str, ...], idle: Optional[float], target: Target) -> List[str]:
+    notes = []
+    if idle is not None and idle < -_SKEW_SECONDS:
+        notes.append("the log's time is %d s ahead of this machine's clock: ages are not exact" % -idle)
+    for name in sources:
+        track = evidence.tracks.get(name)
+        if track and track.earlier:
+            shown = ", ".join("%d to %d" % pair for pair in track.earlier[-3:])
+            notes.append("the steps in the %s log fell back: a restart lies in it; before it: steps %s" % (name, shown))
+        if track and track.missing and not track.path.endswith(".jsonl"):
+            notes.append("%d steps are missing in the %s log: left out by its own folding, or lost" % (track.missing, name))
+        if track and any(log.path == track.path for log in evidence.files.values()) and _begins_with_hole(track.path):
+            notes.append("the %s log was truncated from outside while it was written: its beginning is a hole" % name)
+    if not evidence.files and target.logs:
+        notes.append("no log of it is there yet: %s" % next(iter(target.logs.values())))
+    return notes
+
+
+def _begins_with_hole(path: str) -> bool:
+    head = tail.read_head(path, 4096)
+    return len(head) == 4096 and not head.strip(b"\0")
+
+
+def quote_metric(health: Any, evidence: Evidence, path: str, offset: int, key: str) -> Quote:
+    """The place of a metric: log, line (counted where that is cheap), and the part of the line that tells step and value."""
+    from ..text.shell import escape_controls, strip_colour
+    text = strip_colour(lines.read_line_at(path, offset).decode("utf-8", "replace"))
+    return Quote(path, offset, lines.count_line(path, offset), escape_controls(health.quote_metric(text, key)))
+
+
+def find_stage(health: Any, evidence: Evidence) -> str:
+    """How far a start has come, by the last stage of which a log speaks; "" where none does."""
+    found = ""
+    for pattern, words in health.STAGES:
+        compiled = re.compile(pattern)
+        last = None
+        for text in evidence.texts.values():
+            for match in compiled.finditer(text.data):
+                last = match
+        if last is not None:
+            groups = [(group or b"").decode("utf-8", "replace").strip() for group in last.groups()]
+            found = words.format(*groups) if groups else words
+    return found
+
+
+def _find_slow(track: Optional[Track], points: List[Point], proof: signatures.Evidence) -> List[Finding]:
+    ratio = metrics.find_slowdown(points)
+    if ratio is None or track is None:
+        return []
+    return [Finding("step:slow", "risk", "steps take %.1f times as long as before" % ratio,
+                    (proof.quote(track.path, points[-1].offset, ""),),
+                    ("Compare nodes and replicas of the run's own block with what is alive: rlrun status --json",
+                     "nvidia-smi    # clocks, and who else is on the GPUs"))]
+
+
+def _find_stall(evidence: Evidence, target: Target, health: Any, main: str, points: List[Point], pace: metrics.Pace,
+                idle: Optional[float], now_seconds: float) -> List[Finding]:
+    """A live run whose log stands still: the log's age against what its steps take, and where the log's lines bear the time of
+    day, the age of its last step too."""
+    if idle is None:
+        return []
+    track = evidence.tracks.get(main)
+    limit = metrics.find_stall_limit(pace, not points or _is_long_now(evidence.outline, points[-1].step))
+    text = evidence.texts.get(main)
+    age = read_step_age(points[-1], text.data, now_seconds - evidence.files[main].modified_seconds) \
+        if points and text and main in evidence.files else None
+    is_silent = idle > limit
+    if not is_silent and not (age is not None and age > 2 * limit and pace.usual):
+        return []
+    from ..text.durations import format_elapsed
+    silent = idle if is_silent else age or 0.0
+    usual = " (usual step: %s)" % format_elapsed(pace.usual) if pace.usual and pace.usual >= 1 else (
+        " (usual step: %.1f s)" % pace.usual if pace.usual else "")
+    words = "stalled for %s%s: the process lives, and %s" % (
+        format_elapsed(silent), usual, "its log stands still" if is_silent else "no step comes")
+    quotes = _quote_last(evidence, main)
+    if track and points:
+        quotes = (quote_metric(health, evidence, track.path, points[-1].offset, ""),)
+    pid = next((pid for label, pid in target.pids if label == "trainer"), target.pids[0][1] if target.pids else 0)
+    return [Finding("run:stalled", "stop", words, quotes,
+                    ("py-spy dump --pid %d    # where it waits, if py-spy is there" % pid,
+                     "nvidia-smi    # 0 % on every GPU: nothing is computed"))]
+
+
+def _quote_last(evidence: Evidence, main: str) -> Tuple[Quote, ...]:
+    from ..text.shell import escape_controls, strip_colour
+    text = evidence.texts.get(main) or next(iter(evidence.texts.values()), None)
+    if text is None or not text.data.strip():
+        return ()
+    data = text.data.rstrip(b"\r\n")
+    begin = data.rfind(b"\n") + 1
+    line = None if text.first_line is None else text.first_line + data.count(b"\n", 0, begin)
+    words = strip_colour(lines.fold_returns(data[begin:])[:240].decode("utf-8", "replace"))
+    return (Quote(text.path, text.offset + begin, line, escape_controls(words)),)
+
+
+def _is_long_now(outline: Outline, step: int) -> bool:
+    """Is this step followed by a validation or a checkpoint, which takes longer than a step?"""
+    return any(every and every > 0 and step % every == 0 for every in (outline.test_every, outline.save_every))
+
+
+def read_step_age(point: Point, data: bytes, idle_seconds: float) -> Optional[float]:
+    """Seconds since a step line, where its log's lines bear the time of day: by how much the last of them is later, and how
+    long ago the log was written. Clock and time zone of the node that wrote it do not matter. None where it bears none."""
+    clocks = _CLOCK.findall(data)
+    if not point.clock or not clocks:
+        return None
+    try:
+        last, then = (_read_clock(word) for word in (clocks[-1].decode("ascii"), point.clock))
+    except ValueError:
+        return None
+    return max(0.0, idle_seconds) + (last - then) % _DAY_SECONDS
+
+
+def _read_clock(word: str) -> int:
+    hours, minutes, seconds = word.split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+
+
+def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending], step: Optional[int], stage: str,
+              idle: Optional[float], has_log: bool) -> Tuple[str, str]:
+    """(verdict, one line)."""
+    from ..text.durations import format_age
+    written = "log last written %s" % format_age(idle) if idle is not None else "no log to read"
+    if ending is not None:
+        return ENDED, ending.words
+    grave = [one for one in findings if one.severity != "note"]
+    if grave:
+        more = "; and %d more" % (len(grave) - 1) if len(grave) > 1 else ""
+        verdict = STOP if grave[0].severity == "stop" else AT_RISK
+        if target.state != "unknown":
+            return verdict, grave[0].words.rstrip(".") + more
+    if target.state == "unknown":
+        return UNKNOWN, "%s; whether it lives can't be told from here%s" % (
+            written, "; its last numbers: %s" % grave[0].words if grave else "")
+    if target.jobs and step is None and target.state == "live":
+        return NO_STEP, "; ".join("job %s %s" % pair for pair in target.jobs)
+    if target.state == "elsewhere" and (idle is None or idle > metrics.STALL_SECONDS):
+        return UNKNOWN, "%s; its processes are on %s" % (written, target.host or "another node")
+    if step is None:
+        if not has_log and target.state == "live" and not stage:
+            return UNKNOWN, "it lives; %s, and a run of this kind may tell no steps" % written
+        return NO_STEP, stage or "it lives; %s" % written
+    return HEALTHY, "no known signature matched; %s" % written
+
+
+def _recommend(target: Target, verdict: str, findings: List[Finding], ending: Optional[Ending],
+               checkpoint: Optional[Checkpoint]) -> Tuple[str, ...]:
+    """At most three, cheapest first: what to run, or whom to ask; to stop the run comes last, and is its owner's to do."""
+    found: List[str] = []
+    if ending is not None:
+        return tuple(dict.fromkeys(ending.advice))[:_RECOMMENDATIONS]
+    graves = [one for one in findings if one.severity != "note"]
+    for place in range(_RECOMMENDATIONS):
+        found += [one.advice[place] for one in graves if place < len(one.advice)]
+    found = list(dict.fromkeys(found))
+    stop = find_run.find_stop(target)
+    if verdict == STOP and stop:
+        kept = "the newest complete checkpoint is of step %d" % checkpoint.step if checkpoint else "no checkpoint is on disk"
+        found = found[:_RECOMMENDATIONS - 1] + ["%s    # %s to stop it; %s" % (
+            stop, "yours" if target.user == procs.user_name(os.geteuid()) else "ask %s" % target.user, kept)]
+    return tuple(found[:_RECOMMENDATIONS])
+
+
+def count_trials(target: Target, outline: Outline) -> Optional[int]:
+    """How many trials lie in the run's directory and in those of its siblings; None where none is told."""
+    folders = [outline.trials] if outline.trials else []
+    folders += [os.path.dirname(one) if os.path.basename(one) == "logs" else one for one in target.siblings]
+    total: Optional[int] = None
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                total = (total or 0) + sum(1 for entry in entries if entry.is_dir() and not entry.name.startswith(("logs", ".")))
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,353 @@
+"""Which run is meant: by a record's id, an experiment's name, a log, a run directory, a pid, or none of them. Reads records,
+process table and logs' own words; two runs are never taken for one."""
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..errors import MACHINE, USAGE, OperatorError
+from ..health import lines
+from ..host import procs
+from ..stacks import STACKS, load_health, load_recognisers
+from ..values import LiveRun, Process
+from ..vitals import Target
+from . import guard, records
+
+# A log that was written so lately grows, whoever writes it.
+GROWING_SECONDS = 120.0
+_NEWEST = 64
+_PLAN_SECONDS = 30.0
+_TOLD = ("train_log", "launch_log", "run_dir")
+
+
+class Found(NamedTuple):
+    """The run, or those that it may be. `message`: why it is not one."""
+
+    target: Optional[Target]
+    candidates: Tuple[Target, ...] = ()
+    message: str = ""
+
+
+class Scene(NamedTuple):
+    """What lives now, and what this checkout has recorded."""
+
+    root: str  # "" outside of a checkout
+    processes: Dict[int, Process]
+    runs: Tuple[LiveRun, ...]
+    now_seconds: float
+
+
+def read_scene(root: str) -> Scene:
+    """The machine at this moment, for the checkout at `root` ("" for none)."""
+    processes = procs.read_processes()
+    return Scene(root, processes, guard.find_runs(processes, os.getpid())[0], time.time())
+
+
+def find_run(word: str, scene: Scene) -> Found:
+    """The run that `word` means; without a word the live one, else the last one that was recorded here. OperatorError: exit 2
+    where the word means none, exit 5 where there is no run at all."""
+    if word:
+        return _find_named(word, scene)
+    live = list_live(scene)
+    if len(live) == 1:
+        return Found(live[0])
+    if live:
+        return Found(None, live, "several runs are live here:")
+    for one in _list_records(scene, _NEWEST):
+        if records.read_identity(one) or one["jobs"]:
+            target = from_record(one, scene)
+            return Found(target if target.state == "live" else target._replace(
+                notes=("nothing is live here; this is the last launch of this checkout",) + target.notes))
+    if not scene.root:
+        raise OperatorError("no run is live on this machine, and this is no checkout",
+                            "Name a log, a run directory or a pid; or the checkout: --root DIR", MACHINE, "no-run")
+    raise OperatorError("no run is live on this machine, and none was recorded in %s" % scene.root,
+                        "Launch one: rlrun run CONFIG; or name a log or a run directory.", MACHINE, "no-run")
+
+
+def list_live(scene: Scene) -> Tuple[Target, ...]:
+    """The runs that live on this machine, of any stack and user, and those of this checkout that Slurm runs; each with its
+    record where rlrun launched it."""
+    by_pid: Dict[int, Dict[str, Any]] = {}
+    jobs: List[Dict[str, Any]] = []
+    for root in sorted({scene.root} | {run.root for run in scene.runs if run.root}):
+        for one in records.list_records(root, _NEWEST) if root else ():
+            identity = records.read_identity(one)
+            if identity and not one["exit"] and procs.is_alive(identity):
+                by_pid[identity.pid] = one
+            elif root == scene.root and (one["jobs"] or one.get("is_submission")):
+                jobs.append(one)
+    found = []
+    for run in scene.runs:
+        own = next((by_pid[pid] for pid in (run.top.pid,) + run.pids if pid in by_pid), None)
+        own = own or next((by_pid[pid] for pid in procs.find_ancestors(scene.processes, run.top.pid) if pid in by_pid), None)
+        found.append(from_record(own, scene, run) if own else from_live(run, scene))
+    known = {target.id for target in found}
+    # A runner whose tree shows nothing that is known yet is live all the same.
+    found += [from_record(one, scene) for one in by_pid.values() if one["id"] not in known and one["stack"] in STACKS]
+    if jobs:
+        from .jobs import ask_slurm
+        ask_slurm(jobs)
+        found += [target for target in (from_record(one, scene) for one in jobs) if target.state == "live"]
+    return tuple(found)
+
+
+def _list_records(scene: Scene, limit: int = 0) -> List[Dict[str, Any]]:
+    found = [one for one in records.list_records(scene.root, limit) if one["stack"] in STACKS] if scene.root else []
+    return found
+
+
+def _find_named(word: str, scene: Scene) -> Found:
+    if word.isdecimal() and int(word) in scene.processes:
+        return _find_pid(int(word), scene)
+    if os.path.exists(word):
+        return Found(_find_path(os.path.abspath(word), scene))
+    recorded = _list_records(scene)
+    for is_it in (lambda one: one["id"] == word, lambda one: one["experiment"] == word, lambda one: word in one["id"],
+                  lambda one: word in one["experiment"] or word in one["jobs"]):
+        matching = [one for one in recorded if is_it(one)]
+        if len(matching) == 1:
+            return Found(from_record(matching[0], scene))
+        if matching:
+            # One name, launched again: the live one is meant, if it is one.
+            targets = tuple(from_record(one, scene) for one in matching[:20])
+            live = [one for one in targets if one.state == "live"]
+            return Found(live[0]) if len(live) == 1 else Found(None, targets, "%s is part of several:" % word)
+    live_targets = [one for one in list_live(scene) if word in (one.name, one.id) or word in one.name]
+    if len(live_targets) == 1:
+        return Found(live_targets[0])
+    if live_targets:
+        return Found(None, tuple(live_targets), "%s is part of several:" % word)
+    if word.isdecimal():
+        raise OperatorError("no process has the pid %s, and no launch that id" % word, "rlrun runs lists the launches.", USAGE,
+                            "no-run")
+    raise OperatorError("no run is called %s: no id, no experiment, no log, no directory, no pid" % word,
+                        "rlrun runs lists the launches%s." % ("" if scene.root else "; name the checkout with --root DIR"),
+                        USAGE, "no-run")
+
+
+def _find_pid(pid: int, scene: Scene) -> Found:
+    line = [pid] + procs.find_ancestors(scene.processes, pid)
+    for target in list_live(scene):
+        owned = {one for _, one in target.pids}
+        if any(one in owned for one in line) or any(pid in run.pids for run in scene.runs if run.top.pid in owned):
+            return Found(target)
+    for one in _list_records(scene):
+        identity = records.read_identity(one)
+        if identity and identity.pid == pid and records.judge_state(one)[0] == "running":
+            return Found(from_record(one, scene))
+    process = scene.processes[pid]
+    words = "is a zombie: it has ended, and its parent has not taken notice" if procs.is_dead(process) else "belongs to no run"
+    raise OperatorError("pid %d %s (%s)" % (pid, words, procs.join_command(process)[:80]),
+                        "rlrun status names the live runs; rlrun runs the recorded ones.", USAGE, "no-run")
+
+
+def _find_path(path: str, scene: Scene) -> Target:
+    """By a record's folder, a log of a live or recorded run, its directory; else what the log itself tells."""
+    real = os.path.realpath(path)
+    folder = records.read_record(real) if os.path.isfile(os.path.join(real, "record.json")) else None
+    if folder and folder["stack"] in STACKS:
+        return from_record(folder, scene)
+    known = list(list_live(scene))
+    for target in known:
+        if _is_of(target, real):
+            return target
+    for one in _list_records(scene):
+        if real in [os.path.realpath(one[name]) for name in _TOLD if one[name]]:
+            return from_record(one, scene)
+    for one in _list_records(scene, _NEWEST):
+        target = from_record(one, scene)
+        if _is_of(target, real):
+            return target
+    return _from_files(path, scene)
+
+
+def _is_of(target: Target, real: str) -> bool:
+    paths = [os.path.realpath(one) for one in [target.run_dir, target.launch_log] + list(target.logs.values()) if one]
+    return real in paths or (os.path.isdir(real) and any(os.path.dirname(one) == real for one in target.logs.values())
+                             and real != os.path.join(os.path.realpath(target.root or "/"), "logs"))
+
+
+def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = None) -> Target:
+    """The Target of a recorded launch; `run`: its processes, where they are known already."""
+    if not record["experiment"] or not record["train_log"] or record.get("is_submission"):
+        from .readback import complete
+        record = complete(record)
+    if record["jobs"] and not record["job_states"]:
+        from .jobs import ask_slurm
+        ask_slurm([record])
+    state, _ = records.judge_state(record)
+    facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
+    texts = {name: record[name] for name in ("vllm_log", "trials") if isinstance(record.get(name), str)}
+    told = dict({name: record.get(name) or "" for name in _TOLD}, **texts)
+    told.update(before=tuple(record["before"]), root=record["root"], host=record["host"], job_logs=facts.get("job_logs"))
+    health = load_health(record["stack"])
+    run = run or next((one for one in scene.runs if (record["runner"] or {}).get("pid") in one.pids), None)
+    notes: List[str] = []
+    where = "live" if state == "running" else "elsewhere" if state.startswith("elsewhere") else "over"
+    if record["jobs"]:
+        where = _judge_jobs(record)
+    if where == "elsewhere":
+        notes.append("launched on %s: its processes can't be seen from here, only its files" % record["host"])
+    identity = records.read_identity(record)
+    if where == "over" and identity and identity.pid in scene.processes and procs.is_dead(scene.processes[identity.pid]) \
+            and scene.processes[identity.pid].start_ticks == identity.start_ticks:
+        notes.append("its runner (pid %d) is a zombie: it has ended, and its parent has not taken notice" % identity.pid)
+    left = records.find_left(record, scene.processes)
+    if left:
+        notes.append("it has ended, and %d of its processes live on: kill -s TERM %s" % (
+            len(left), " ".join(map(str, left[:20]))))
+    pids = _name_pids(run, scene) if run and where == "live" else ()
+    if state == "running" and identity and identity.pid not in [pid for _, pid in pids]:
+        pids = (("runner", identity.pid),) + tuple(pair for pair in pids if pair[0] != "runner")
+    runner = record["runner"] or record["keeper"] or {}
+    return Target(record["id"], record["experiment"] or os.path.basename(record["run_dir"].rstrip("/")) or record["id"],
+                  record["stack"], record["kind"], record["root"], where, health.list_logs(record["kind"], told),
+                  record["launch_log"], record["run_dir"], record["user"], record["host"], pids,
+                  record["time_seconds"] if record["time_seconds"] == record["time_seconds"] else None, record["exit"],
+                  tuple(health.find_siblings(told, _read_nodes(record))), tuple(notes), record,
+                  tuple((job, str(record["job_states"].get(job) or "unknown")) for job in record["jobs"]),
+                  runner.get("pgid") or runner.get("pid") or 0)
+
+
+def _judge_jobs(record: Dict[str, Any]) -> str:
+    """Of a run that was handed to Slurm: "live" while one of its jobs is not over, "unknown" where Slurm does not know them."""
+    known = [job for job in record["jobs"] if record["job_states"].get(job)]
+    if any(job in known for job in record.get("live_jobs") or ()):
+        return "live"
+    return "over" if len(known) == len(record["jobs"]) else "unknown"
+
+
+def _read_nodes(record: Dict[str, Any]) -> int:
+    nodes = record.get("nodes")
+    return nodes if isinstance(nodes, int) and 0 < nodes < 10000 else 1
+
+
+def _name_pids(run: LiveRun, scene: Scene) -> Tuple[Tuple[str, int], ...]:
+    tree = [scene.processes[pid] for pid in run.pids if pid in scene.processes]
+    found = tuple(load_recognisers()[run.stack].name_tree(tree, procs.read_cwd))
+    return found if run.top.pid in [pid for _, pid in found] else (("runner", run.top.pid),) + found
+
+
+def from_live(run: LiveRun, scene: Scene) -> Target:
+    """The Target of a run that somebody started without rlrun: its logs by its open files and its own words."""
+    health = load_health(run.stack)
+    tree = [scene.processes[pid] for pid in run.pids if pid in scene.processes]
+    told = dict(health.trace_run(tree, procs.read_fd, procs.read_cwd))
+    told.setdefault("root", run.root)
+    logs = health.list_logs(run.kind, told)
+    notes: List[str] = []
+    if not logs:
+        planned = _plan_logs(told, run)
+        told.update(planned)
+        logs = health.list_logs(run.kind, told)
+        notes.append("its log is the one that its config plans; nothing that it has open says so" if logs else
+                     "no log of it was found: its output goes to no file%s" % (
+                         "" if run.top.uid == os.geteuid() or os.geteuid() == 0 else
+                         ", or is hidden, for it is %s's" % procs.user_name(run.top.uid)))
+    name = told.get("name") or _name_logs(logs, told) or "pid %d" % run.top.pid
+    return Target("", name, run.stack, run.kind, run.root, "live", logs, told.get("launch_log") or "", told.get("run_dir") or "",
+                  procs.user_name(run.top.uid), os.uname().nodename, _name_pids(run, scene),
+                  scene.now_seconds - run.top.elapsed_seconds, None, tuple(health.find_siblings(told, told.get("nodes") or 1)),
+                  ("not launched by rlrun",) + tuple(notes), None, (), run.top.pgid)
+
+
+def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
+    """The log that the run's config plans, by the runner's own dry run; nothing where the name differs at every start."""
+    config, root = told.get("config"), told.get("root") or run.root
+    if not config or not root or not os.path.isfile(os.path.join(root, config)):
+        return {}
+    from . import orient, preflight
+    try:
+        checkout = orient.find_checkout(root, "")
+        found, _ = orient.find_config(checkout, os.path.join(root, config), run.kind)
+        if found is None:
+            return {}
+        request = orient.make_request(checkout, [found], (), run.kind)
+        plan, _, _ = preflight.finish_dry_run(preflight.start_dry_run(request, dict(os.environ)), _PLAN_SECONDS)
+    except OperatorError:
+        return {}
+    if plan.name_is_volatile:
+        return {}
+    return {"train_log": plan.train_log, "vllm_log": plan.vllm_log, "run_dir": plan.run_dir, "name": plan.experiment}
+
+
+def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
+    if told.get("run_dir"):
+        return os.path.basename(str(told["run_dir"]).rstrip("/"))
+    return next((os.path.splitext(os.path.basename(path))[0] for path in logs.values()), "")
+
+
+def _from_files(path: str, scene: Scene) -> Target:
+    """A run of which nothing but its files is known here: no record, no process."""
+    run_dir = path if os.path.isdir(path) else _find_around(path)
+    stack, logs = "", {}  # type: str, Dict[str, str]
+    for stack in STACKS:
+        health = load_health(stack)
+        logs = health.list_logs("", {"run_dir": run_dir}) if run_dir else {}
+        if run_dir != path and os.path.realpath(path) not in map(os.path.realpath, logs.values()):
+            run_dir, logs = "", _claim_log(health, path)
+        if any(lines.stat_log(one) for one in logs.values()):
+            break
+    else:
+        stack, logs = _guess_log(path)
+        if not logs:
+            raise OperatorError("%s holds no log of a run" % path, "Name a run's directory, or one of its logs.", USAGE, "no-run")
+    changed = max((one.modified_seconds for one in map(lines.stat_log, logs.values()) if one), default=0.0)
+    grows = scene.now_seconds - changed < GROWING_SECONDS
+    note = "no process of it is here, and its log grows: it runs on another node, or out of sight" if grows else \
+        "no process of it is here, and rlrun has no record of it: whether it lives elsewhere can't be told"
+    name = os.path.basename(run_dir.rstrip("/")) if run_dir else os.path.splitext(os.path.basename(path))[0]
+    return Target("", name, stack, "", "", "elsewhere" if grows else "unknown", logs, "", run_dir, "", "", (), None, None, (),
+                  (note,))
+
+
+def _find_around(path: str) -> str:
+    """The run directory of `<run>/logs/<attempt>/<log>`, whose logs belong together; "" for a log that lies elsewhere."""
+    for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
+        if os.path.basename(os.path.dirname(folder)) == "logs":
+            return os.path.dirname(os.path.dirname(folder))
+    return ""
+
+
+def _claim_log(health: Any, path: str) -> Dict[str, str]:
+    """{source: path} where the log holds a step line of this stack, or the words of its start."""
+    best: Tuple[int, str] = (0, "")
+    data, _, _ = lines.read_end(path, 1 << 20)
+    for source in health.SOURCES:
+        mark = health.STEP_MARKS[source]
+        found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-20:]
+        count = sum(1 for one in found if health.parse_step(source, one.decode("utf-8", "replace"), ()))
+        if count > best[0]:
+            best = (count, source)
+    return {best[1]: path} if best[0] else {}
+
+
+def _guess_log(path: str) -> Tuple[str, Dict[str, str]]:
+    """(stack, logs) of a file or a folder in which no step is told yet: the newest log there that a board would show."""
+    if not os.path.isdir(path):
+        return next(iter(STACKS)), {load_health(next(iter(STACKS))).SOURCES[0]: path} if lines.stat_log(path) else {}
+    best: Tuple[float, str, str] = (0.0, "", "")
+    for stack, module in load_recognisers().items():
+        for folder in (path, os.path.join(path, "logs")):
+            for name in _list_names(folder):
+                log = lines.stat_log(os.path.join(folder, name))
+                if log and hasattr(module, "is_board_name") and module.is_board_name(name) and log.modified_seconds > best[0]:
+                    best = (log.modified_seconds, stack, log.path)
+    return (best[1], {load_health(best[1]).SOURCES[0]: best[2]}) if best[1] else ("", {})
+
+
+def _list_names(folder: str) -> Sequence[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return ()
+
+
+def find_stop(target: Target) -> str:
+    """The command that stops a live run, as its stack knows it."""
+    if target.state != "live":
+        return ""
+    facts = {"jobs": [job for job, _ in target.jobs], "groups": (target.record or {}).get("groups") or []}
+    if not target.group and not target.jobs:
+        return ""
+    return str(load_recognisers()[target.stack].describe_stop(target.group, facts))

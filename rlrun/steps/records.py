@@ -1,0 +1,184 @@
+"""The records of a checkout, read: what was launched, how it is and how it ended. Every value has the type that it was
+written with, whoever wrote the file. Writes nothing; record.py does."""
+import errno
+import json
+import math
+import os
+import stat
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..host import procs
+from ..values import Identity, Process, RunRow
+
+SCHEMA = 1
+FOLDER = os.path.join("logs", "rlrun")
+# The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
+UNKNOWN_SECONDS = float("nan")
+# What a record holds as text.
+_TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
+          "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "time", "mode")
+# And as a list.
+_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs")
+
+
+def list_records(root: str, limit: int = 0) -> List[Dict[str, Any]]:
+    """All records of a checkout (the `limit` newest by name, where it is given), newest first, each with what the keeper
+    wrote beside it under "keeper", "exit", "link". A record that can't be read is told as such, not left out."""
+    folder = os.path.join(root, FOLDER)
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except OSError:
+        return []
+    names = names[:limit] if limit else names
+    records = [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
+    return sorted(records, key=_age_order)
+
+
+def _age_order(record: Dict[str, Any]) -> Tuple[bool, float]:
+    seconds = float(record["time_seconds"])
+    return math.isnan(seconds), 0.0 if math.isnan(seconds) else -seconds  # of one second: by name, as they come
+
+
+def read_record(folder: str) -> Optional[Dict[str, Any]]:
+    """One record as list_records gives it; None where `folder` is no folder."""
+    if not os.path.isdir(folder):
+        return None
+    record = _read_json(folder, "record.json") or {"schema": SCHEMA, "state": "unreadable"}
+    for key, name in (("keeper", "keeper.json"), ("exit", "exit.json"), ("link_result", "link.json")):
+        record[key] = _read_flat(_read_json(folder, name))
+    # From here on each has the type that it was written with, whoever wrote the file; what has not is not known.
+    for name in _TEXTS:
+        record[name] = _read_text(record.get(name))
+    time_seconds = _read_number(record.get("time_seconds"))
+    record.update(id=record["id"] or os.path.basename(folder), record=folder,
+                  time_seconds=UNKNOWN_SECONDS if time_seconds is None else time_seconds,
+                  runner=_read_process(record.get("runner")), keeper=_read_process(record["keeper"]),
+                  parts={name: str(text) for name, text in (_read_flat(record.get("parts")) or {}).items()},
+                  **{name: _read_list(record.get(name)) for name in _LISTS})
+    facts = record.get("facts")
+    jobs = facts.get("jobs") if isinstance(facts, dict) else None
+    record["jobs"] = [str(one) for one in _read_list(jobs)]
+    groups = facts.get("groups") if isinstance(facts, dict) else None
+    record["groups"] = [one for one in map(_read_whole, _read_list(groups)) if one and one > 1]
+    record["job_states"] = {}
+    record["left"] = []
+    ended = record["exit"]
+    if ended:
+        ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
+                     duration_seconds=_read_number(ended.get("duration_seconds")),
+                     max_rss_kib=_read_whole(ended.get("max_rss_kib")))
+    return record
+
+
+def _read_flat(value: Any) -> Optional[Dict[str, Any]]:
+    """An object without what is nested in it."""
+    if not isinstance(value, dict):
+        return None
+    return {name: one for name, one in value.items() if not isinstance(one, (dict, list))}
+
+
+def _read_list(value: Any) -> List[Any]:
+    return [one for one in value if not isinstance(one, (dict, list))] if isinstance(value, list) else []
+
+
+def _read_text(value: Any) -> str:
+    return value if isinstance(value, str) and "\0" not in value else ""  # no path has a NUL in it
+
+
+def _read_number(value: Any) -> Optional[float]:
+    return value if isinstance(value, (int, float)) and abs(value) < 1e15 else None
+
+
+def _read_whole(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+def _read_process(value: Any) -> Optional[Dict[str, Any]]:
+    """What runner or keeper.json tell of the processes; None without a pid, as where none was started."""
+    value = _read_flat(value)
+    if value is None:
+        return None
+    numbers = {name: _read_whole(value.get(name)) for name in ("pid", "start_ticks", "pgid", "keeper")}
+    return dict(value, **numbers) if (numbers["pid"] or 0) > 0 and numbers["start_ticks"] is not None else None
+
+
+def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
+    try:
+        value = json.loads(read_file(os.path.join(folder, name)).decode("utf-8", "replace"), parse_constant=_drop_word,
+                           parse_float=_parse_float)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _drop_word(word: str) -> None:
+    """NaN and Infinity, which JSON does not have and json.dumps would hand on."""
+
+
+def _parse_float(word: str) -> Optional[float]:
+    value = float(word)
+    return value if math.isfinite(value) else None  # 1e999
+
+
+def read_file(path: str, limit_bytes: int = 1 << 20) -> bytes:
+    """A file of a record. OSError also for what is no file: reading a pipe that lies there would wait for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a file", path)
+        return file.read(limit_bytes)
+
+
+def make_row(record: Dict[str, Any], now_seconds: float) -> RunRow:
+    """One line of `runs`: the state is judged by identity (pid, start, boot), never by the pid alone (P15)."""
+    state, code = judge_state(record)
+    age = now_seconds - record["time_seconds"]
+    return RunRow(record["id"], state, code, 0.0 if age < 0 else age, record["kind"], record["config"], record["experiment"],
+                  record["user"], record["record"], record)
+
+
+def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
+    """(state, exit status): running, ended n, killed by s, lost, elsewhere, not started, unreadable; of a run that was handed
+    to Slurm its jobs' states, as far as `job_states` tells them."""
+    ended = record.get("exit")
+    if record.get("jobs"):
+        told = record.get("job_states") or {}
+        return " ".join("job %s %s" % (one, str(told.get(one) or "unknown").lower()) for one in record["jobs"]), None
+    if ended:
+        if ended.get("signal"):
+            return "killed by %s" % ended["signal"], ended.get("status")
+        return "ended %s" % ended.get("status"), ended.get("status")
+    if record.get("state") == "unreadable":
+        return "unreadable", None
+    identity = read_identity(record)
+    if not identity:
+        return "not started", None
+    if procs.is_alive(identity):
+        return "running", None
+    # Another machine's, or another container's on this one: then the boot is the same, and its pids mean nothing here.
+    return ("elsewhere (%s)" % record["host"] if record["host"] != os.uname().nodename else "lost"), None
+
+
+def find_left(record: Dict[str, Any], processes: Dict[int, Process]) -> Tuple[int, ...]:
+    """The processes that live on in the groups of a run whose runner has ended: what a launcher leaves behind that was killed
+    (S5). A group's number is not given to another while one of it lives; that it is the run's, boot and start tell."""
+    runner = record["runner"] or record["keeper"]
+    if not record["exit"] or not runner or record["boot_id"] != procs.read_boot_id():
+        return ()
+    groups = {runner["pgid"] or runner["pid"]} | set(record["groups"])
+    return tuple(sorted(one.pid for one in processes.values() if one.pgid in groups and not procs.is_dead(one)
+                        and one.start_ticks >= runner["start_ticks"]))
+
+
+def read_identity(record: Dict[str, Any]) -> Optional[Identity]:
+    """The identity of a record's runner, None where it never started."""
+    runner = record["runner"] or record["keeper"]
+    return Identity(runner["pid"], runner["start_ticks"], record["boot_id"]) if runner else None
+
+
+def find_launched(root: str, digest: str) -> Optional[Dict[str, Any]]:
+    """The newest record of a plan that was launched already."""
+    for record in list_records(root):
+        if record["digest"] == digest and read_identity(record):
+            return record
+    return None

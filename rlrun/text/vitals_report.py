@@ -1,0 +1,213 @@
+"""How a run is doing, in words: a Status in, lines out, in the form of the seed's report. Judges nothing and reads nothing."""
+import math
+import os
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from ..vitals import GateResult, Quote, Reading, Status, Target
+from .durations import format_age, format_elapsed
+from .glyphs import ADVISORY, BLOCKS, DASH, PASS, SKIPPED
+from .shell import escape_controls
+from .sparks import draw_bar, draw_spark, format_number, format_pace, name_trend
+from .terminal import Terminal, paint
+
+_VERDICTS = {"healthy": (PASS, "green"), "at risk": (ADVISORY, "yellow"), "recommend stopping": (BLOCKS, "red"),
+             "no step yet": (SKIPPED, "dim"), "ended": (SKIPPED, "bold"), "unknown": (SKIPPED, "yellow")}
+_MARKS = {"pass": (PASS, "green"), "advisory": (ADVISORY, "yellow"), "blocks": (BLOCKS, "red"), "skipped": (SKIPPED, "dim")}
+_GATES = {"passed": (PASS, "green"), "failed": (BLOCKS, "red"), "skipped": (SKIPPED, "dim"), "unknown": (SKIPPED, "dim")}
+_WIDTH = 78
+_LABEL = "  %-9s"
+_READINGS_A_ROW = 8
+_PIDS = 8
+
+
+def render_status(terminal: Terminal, status: Status, title: str, extra: Sequence[Tuple[str, str]] = ()) -> List[str]:
+    """The whole report. `title`: the stack's own name; `extra`: rows that the caller knows (GPUs in use, the stop command)."""
+    target = status.target
+    lines = [render_head(target, title), "", render_verdict(terminal, status), ""]
+    lines += _render_progress(status)
+    lines += _render_procs(status, dict(extra))
+    lines += render_readings(terminal, status)
+    lines += _render_checkpoint(status)
+    lines += ["", "Diagnosis"] + _render_findings(terminal, status)
+    if status.errors and (status.ending is None or status.ending.how not in ("ended well",)):
+        lines += ["", "Last errors"] + ["  " + show_quote(quote) for quote in status.errors[-3:]]
+    if status.recommendations:
+        lines += ["", "Recommendations"]
+        lines += ["  %d. %s" % (number, escape_controls(text)) for number, text in enumerate(status.recommendations, 1)]
+    if status.notes:
+        lines += [""] + ["Note: %s" % escape_controls(note) for note in status.notes]
+    lines += [""] + _render_places(target, dict(extra))
+    return lines
+
+
+def render_head(target: Target, title: str) -> str:
+    """`rlrun status — my-run            Lego-RL train · plan 3f9c2a71`."""
+    left = "rlrun status %s %s" % (DASH, escape_controls(target.name or "a run without a name"))
+    digest = str((target.record or {}).get("digest") or "")
+    right = " ".join(word for word in (title, target.kind) if word) + (" · plan %s" % digest if digest else "")
+    return left + " " * max(2, _WIDTH - len(left) - len(right)) + right
+
+
+def render_verdict(terminal: Terminal, status: Status) -> str:
+    """`✗ recommend stopping — one line`."""
+    glyph, style = _VERDICTS[status.verdict]
+    words = status.verdict
+    if status.ending is not None:
+        words = "over" if status.ending.how == "ended" else status.ending.how
+        bad = status.ending.how not in ("ended well", "ended")
+        glyph, style = (BLOCKS, "red") if bad else (PASS, "green") if status.ending.how == "ended well" else (glyph, style)
+    return "%s %s %s" % (paint(terminal, "%s %s" % (glyph, words), style), DASH, escape_controls(status.conclusion))
+
+
+def _render_progress(status: Status) -> List[str]:
+    outline = status.outline
+    parts = []
+    if status.step is not None:
+        total = " of %d" % outline.total if outline.total else ""
+        epoch = _find_epoch(status)
+        parts.append("step %d%s%s" % (status.step, total, epoch))
+    elif status.stage:
+        parts.append(status.stage)
+    else:
+        parts.append("no step yet" if status.ending is None else "no step was told")
+    started = status.target.started_seconds
+    if started is not None:
+        ended = (status.target.exit or {}).get("duration_seconds")
+        running = status.now_seconds - started
+        parts.append("running %s" % format_elapsed(running) if status.target.state in ("live", "elsewhere") else
+                     "ran %s, launched %s" % (format_elapsed(float(ended)), format_age(running))
+                     if isinstance(ended, (int, float)) else "launched %s" % format_age(running))
+    if status.seconds_per_step is not None:
+        first = " (first %s)" % format_pace(status.first_step_seconds) if status.first_step_seconds is not None else ""
+        parts.append("~%s/step%s" % (format_pace(status.seconds_per_step), first))
+    if status.idle_seconds is not None:
+        parts.append("log last written %s" % format_age(status.idle_seconds))
+    lines = [_LABEL % "stage" + escape_controls(" · ".join(parts))]
+    if status.step is not None and outline.total:
+        part = status.step / float(outline.total)
+        left = ""
+        if status.left_seconds is not None and status.ending is None:
+            left = "  about %s left: %s" % (format_elapsed(status.left_seconds), status.left_from)
+        lines.append(_LABEL % "" + "%s %d %%%s" % (draw_bar(part), int(100 * part), left))
+    elif status.step is not None:
+        epochs = "; %d epoch%s planned" % (outline.epochs, "" if outline.epochs == 1 else "s") if outline.epochs else ""
+        lines.append(_LABEL % "" + escape_controls("of how many: %s%s" % (outline.total_from or "not told", epochs)))
+    return lines
+
+
+def _find_epoch(status: Status) -> str:
+    for reading in status.readings:
+        if reading.key.endswith("/epoch") and reading.value is not None and math.isfinite(reading.value):
+            of = " of %d" % status.outline.epochs if status.outline.epochs else ""
+            return " (epoch %s%s)" % (format_number(reading.value), of)
+    return ""
+
+
+def _render_procs(status: Status, extra: Dict[str, str]) -> List[str]:
+    by_label: Dict[str, List[int]] = {}
+    for label, pid in status.target.pids:
+        by_label.setdefault(label, []).append(pid)
+    words = ["%s=%s%s" % (label.replace(" ", "-"), ",".join(map(str, pids[:_PIDS])), "…" if len(pids) > _PIDS else "")
+             for label, pids in by_label.items()]
+    words += ["job %s %s" % pair for pair in status.target.jobs]
+    if extra.get("gpus"):
+        words.append(extra["gpus"])
+    if not words:
+        words = ["none that can be seen here" if status.target.state in ("elsewhere", "unknown") else "none left"]
+    if len(status.target.siblings):
+        words.append("%d sibling director%s of its other nodes" % (
+            len(status.target.siblings), "y" if len(status.target.siblings) == 1 else "ies"))
+    return [_LABEL % "procs" + escape_controls("  ".join(words))]
+
+
+def render_readings(terminal: Terminal, status: Status) -> List[str]:
+    """A line a metric, in the rows of the stack's table: mark, key=value, the trend of the last steps, what it means."""
+    lines: List[str] = []
+    rows: Dict[str, List[Reading]] = {}
+    shown = [one for one in status.readings if not one.key.endswith("/epoch")]
+    keys = [one.key for one in shown]
+    for reading in shown:  # of one key in two logs each says which it is
+        is_double = keys.count(reading.key) > 1
+        rows.setdefault(reading.row, []).append(reading._replace(label="%s " % reading.source if is_double else ""))
+    width = max([len(_show_value(one)) for readings in rows.values() for one in readings] or [0])
+    label = "  %%-%ds" % max([9] + [len(row) + 1 for row in rows])
+    for row, readings in rows.items():
+        for place, reading in enumerate(readings[:_READINGS_A_ROW]):
+            glyph, style = _MARKS[reading.mark]
+            trend = ""
+            if len(reading.trend) > 1:
+                word = name_trend(reading.trend)
+                trend = "  last %d: %s%s" % (len(reading.trend), draw_spark(reading.trend), " " + word if word else "")
+            words = "  %s" % reading.words if reading.words else ""
+            lines.append(label % (row if place == 0 else "") + "%s %s%s%s" % (
+                paint(terminal, glyph, style), escape_controls(_show_value(reading)).ljust(width if trend or words else 0), trend,
+                escape_controls(words)))
+        if len(readings) > _READINGS_A_ROW:
+            lines.append(label % "" + "  and %d more: --json" % (len(readings) - _READINGS_A_ROW))
+    return lines
+
+
+def _show_value(reading: Reading) -> str:
+    """`key=value`, behind the name of its log where two tell the same key."""
+    if reading.value is None:
+        return "%s%s" % (reading.label, reading.key)
+    return "%s%s=%s%s" % (reading.label, reading.key, format_number(reading.value), " (rounded)" if reading.is_rounded else "")
+
+
+def _render_checkpoint(status: Status) -> List[str]:
+    if status.checkpoint is None:
+        return [_LABEL % "ckpt" + "none on disk"] if status.step is not None else []
+    half = "; not complete: %s" % ", ".join(os.path.basename(one) for one in status.checkpoint.incomplete) \
+        if status.checkpoint.incomplete else ""
+    return [_LABEL % "ckpt" + escape_controls("step %d, %s%s" % (status.checkpoint.step, status.checkpoint.path, half))]
+
+
+def _render_findings(terminal: Terminal, status: Status) -> List[str]:
+    lines: List[str] = []
+    if status.ending is not None and status.ending.first_error is not None:
+        lines.append("  the first error: %s" % show_quote(status.ending.first_error))
+    for finding in status.findings:
+        style = "red" if finding.severity == "stop" else "yellow" if finding.severity == "risk" else "dim"
+        lines.append("  %s  %s" % (paint(terminal, finding.name, style), escape_controls(finding.words)))
+        lines += ["      " + show_quote(quote) for quote in finding.quotes]
+    return lines or ["  no known signature matched" + (" (no step was read)" if status.step is None else "")]
+
+
+def show_quote(quote: Quote) -> str:
+    """`/x/e.log:1234  actor/lr:0.0`; by the byte where lines were not counted."""
+    place = "%s:%d" % (quote.log, quote.line) if quote.line is not None else "%s byte %d" % (quote.log, quote.offset)
+    return escape_controls("%s  %s" % (place, quote.text))
+
+
+def _render_places(target: Target, extra: Dict[str, str]) -> List[str]:
+    pairs = [("log", next(iter(target.logs.values()), "") or target.launch_log)]
+    if target.launch_log and target.launch_log != pairs[0][1]:
+        pairs.append(("launch log", target.launch_log))
+    pairs += [("run dir", target.run_dir)] if target.run_dir else []
+    pairs += [(name, extra[name]) for name in ("trials", "watch", "stop") if extra.get(name)]
+    width = max(len(name) for name, _ in pairs) + 2
+    return ["%s%s" % ((name + ":").ljust(width), escape_controls(value)) for name, value in pairs if value]
+
+
+def render_gates(terminal: Terminal, results: Sequence[GateResult]) -> List[str]:
+    """A line a gate, with the place that it was judged by."""
+    lines = []
+    for one in results:
+        glyph, style = _GATES[one.state]
+        words = "%s %-16s %s" % (paint(terminal, glyph, style), one.name, one.state)
+        lines.append("  " + words + (": %s" % escape_controls(one.words) if one.words else ""))
+        if one.quote is not None:
+            lines.append("      " + show_quote(one.quote))
+    return lines
+
+
+def render_candidates(targets: Sequence[Target], now_seconds: float) -> List[str]:
+    """Numbered lines of the runs that may be meant."""
+    lines = []
+    for number, one in enumerate(targets, 1):
+        pid: Optional[int] = one.pids[0][1] if one.pids else None
+        age = format_age(now_seconds - one.started_seconds) if one.started_seconds is not None else "age unknown"
+        who = "pid %d (%s)" % (pid, one.user) if pid else one.state
+        lines.append("  %2d. %s  %s %s, %s, started %s" % (number, escape_controls(one.id or one.name), one.kind, who,
+                                                           escape_controls(one.root or one.run_dir or "no checkout"), age))
+    return lines
