@@ -90,7 +90,7 @@ def judge(growing: grow.Growing, step: int) -> Judged:
     states = [one.state for one in results]
     if set(states) == {"skipped"}:
         raise OperatorError("no gate is of concern to this run: %s" % "; ".join(sorted({one.words for one in results})),
-                            "rlrun status says how it is; name the run's directory where a log alone was named.", USAGE, "no-gate")
+                            "rlrun status says how it is; name its directory where a log alone was named.", USAGE, "no-gate")
     if "failed" in states:
         return Judged(BLOCKED, at, results)
     return Judged(OK if "passed" in states and "unknown" not in states else None, at, results)

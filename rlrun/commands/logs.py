@@ -2,7 +2,6 @@
 import argparse
 import json
 import os
-import select
 import shutil
 import sys
 import time
@@ -25,7 +24,7 @@ _BAR_SECONDS = 1.0
 _BAR_LINE_SECONDS = 15.0
 # `--json` holds so much text at most.
 _JSON_BYTES = 1 << 24
-_LINE_UP = "\x1b[1A\x1b[2K"
+_CLEAR = "\r\x1b[K"
 
 
 class Shown(NamedTuple):
@@ -162,30 +161,33 @@ def _print_lines(found: Tuple[bytes, ...], shown: Shown, secrets: Tuple[str, ...
     if not found:
         return shown
     texts, key_lines = follow_logs.clean_lines(found, secrets, terminal.color, shown.key_lines)
-    term.print_result(terminal, (_LINE_UP if shown.is_in_place else "") + "\n".join(texts) + "\n")
+    term.print_result(terminal, (_CLEAR if shown.is_in_place else "") + "\n".join(texts) + "\n")
     return Shown(bar_seconds=shown.bar_seconds, key_lines=key_lines)
 
 
 def _show_bar(stream: follow_logs.Stream, shown: Shown, secrets: Tuple[str, ...], terminal: term.Terminal) -> Shown:
-    """Shows a bar that has no line end yet, now and then: in its place where the terminal can."""
-    raw = follow_logs.find_bar(stream)
-    if not raw or not sys.stdout.isatty():
-        return shown
-    now = time.monotonic()
-    if now - shown.bar_seconds < (_BAR_SECONDS if terminal.color else _BAR_LINE_SECONDS):
+    """Shows a bar that has no line end yet, now and then: in its place where the terminal can; nothing where there is none."""
+    raw, now, is_screen = follow_logs.find_bar(stream), time.monotonic(), term.is_screen()
+    if not raw or not sys.stdout.isatty() or now - shown.bar_seconds < (_BAR_SECONDS if is_screen else _BAR_LINE_SECONDS):
         return shown
     texts, _ = follow_logs.clean_lines((raw,), secrets, False, shown.key_lines)
-    bar = texts[0][:max(20, shutil.get_terminal_size().columns - 1)]
+    bar = texts[0].expandtabs()[:max(20, shutil.get_terminal_size().columns - 1)]
     if bar == shown.bar:
         return shown
-    term.print_result(terminal, (_LINE_UP if shown.is_in_place else "") + bar)
-    return shown._replace(bar=bar, is_in_place=terminal.color, bar_seconds=now)
+    if is_screen:
+        term.print_screen(terminal, _CLEAR + bar)
+    else:
+        term.print_result(terminal, bar)
+    return shown._replace(bar=bar, is_in_place=is_screen, bar_seconds=now)
 
 
 def _note(terminal: term.Terminal, text: str, shown: Shown) -> Shown:
-    """A word on stderr, which the next line must not overwrite."""
+    """A word on stderr, which goes below a bar."""
+    if shown.is_in_place:
+        term.print_screen(terminal, "\n")
+        shown = shown._replace(is_in_place=False, bar="")
     term.print_note(terminal, escape_controls(text))
-    return shown._replace(is_in_place=False, bar="")
+    return shown
 
 
 def _follow(stream: follow_logs.Stream, target: Target, is_default: bool, secrets: Tuple[str, ...],
@@ -230,7 +232,7 @@ def _follow(stream: follow_logs.Stream, target: Target, is_default: bool, secret
 
 
 def _tell_end(target: Target, secrets: Tuple[str, ...]) -> str:
-    ending = examine.examine(target, gather.read_evidence(target), time.time()).ending
+    ending = follow_logs.find_ending(target, time.time())
     ended = target.exit or {}
     code = "killed by %s" % ended["signal"] if ended.get("signal") else \
         "exit %s" % ended["status"] if ended.get("status") is not None else "its exit was not recorded"
@@ -238,6 +240,15 @@ def _tell_end(target: Target, secrets: Tuple[str, ...]) -> str:
     return "--- the run is over (%s)%s ---" % (code, ": " + words if words else "")
 
 
-def _is_gone(terminal: term.Terminal) -> bool:
-    """Does nobody read the output any more?"""
-    return sys.stdout is None or term.is_reader_gone()
+def _find_output() -> Optional[Tuple[int, int]]:
+    """What stdout is connected to; None where it is closed."""
+    try:
+        found = os.fstat(sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_gone(mark: Optional[Tuple[int, int]]) -> bool:
+    """Does nobody read the output any more? Once a write to it has failed, stdout points to nowhere, which looks well."""
+    return mark is None or _find_output() != mark or term.is_reader_gone()

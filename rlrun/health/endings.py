@@ -110,8 +110,10 @@ def judge_end(exit_status: Optional[int], signal: str, is_told: bool, step: Opti
 def _judge_kill(found: Optional[Found], oom_kills: Optional[int]) -> Tuple[str, str]:
     if found is not None and found.kind == "oom-gpu" and not found.is_survived:
         return "failed", "out of memory on the GPU (SIGKILL after it)"
-    if oom_kills or (found is not None and found.kind == "oom-host"):
+    if found is not None and found.kind == "oom-host":
         return "killed", "SIGKILL by the kernel's out-of-memory killer%s" % _tell_kills(oom_kills)
+    if oom_kills:  # which process each of them ended, the count does not tell
+        return "killed", "SIGKILL, most likely by the kernel's out-of-memory killer%s" % _tell_kills(oom_kills)
     if found is not None and not found.is_consequence and found.kind not in ("error", "killed") and not found.is_survived:
         return "killed", "SIGKILL, after an error in its log"
     if oom_kills == 0:
@@ -121,7 +123,7 @@ def _judge_kill(found: Optional[Found], oom_kills: Optional[int]) -> Tuple[str, 
 
 def _judge_found(found: Found, end: str, oom_kills: Optional[int]) -> Tuple[str, str]:
     if found.kind == "killed" and oom_kills:
-        return "killed", "a process of it was killed by the kernel's out-of-memory killer%s%s" % (_tell_kills(oom_kills), end)
+        return "killed", "a process of it was killed, most likely by the kernel's out-of-memory killer%s%s" % (_tell_kills(oom_kills), end)
     words = _WORDS.get(found.kind, _WORDS["error"])
     watchdog = _WATCHDOG.search(found.quote.text) if found.kind == "nccl" else None
     if watchdog is not None:
@@ -153,7 +155,7 @@ def _judge_untold(step: Optional[int], total: Optional[int], has_finished_words:
     if kind_is_short:
         return "ended", "its process is gone; its exit was not recorded"
     if oom_kills:
-        return "died without trace", "its log just stops; the kernel's out-of-memory killer struck" + _tell_kills(oom_kills)
+        return "died without trace", "its log just stops: killed, perhaps by the kernel's out-of-memory killer" + _tell_kills(oom_kills)
     return "died without trace", ("its log just stops: killed, perhaps by the kernel's out-of-memory killer, or the machine "
                                   "went down")
 

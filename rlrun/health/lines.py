@@ -93,6 +93,7 @@ def read_track(path: str, mark: bytes, parse: Parse, limit_points: int, size_byt
         last_step: Optional[int] = None
         current: Optional[List[int]] = None  # [first, last] of an earlier segment
         count, allowed_bytes = 0, search_bytes
+        settled = 0  # points that a training step's line was found before: they are this segment's
         for read_bytes, offset, line in _find_backwards(fd, size, mark, chunk_bytes):
             if count >= limit_points or read_bytes > allowed_bytes:
                 is_whole = current is not None
@@ -109,17 +110,19 @@ def read_track(path: str, mark: bytes, parse: Parse, limit_points: int, size_byt
                     points.append(point)
                 continue
             if last_step is not None and point.step == last_step:
+                settled = len(points)
                 continue  # the same line once more, as where two streams were written into one file
             if last_step is not None and point.step > last_step:
                 if current is not None:
                     earlier.append((current[0], current[1]))
-                while current is None and not points[-1].is_training and points[-1].step > last_step:
+                while current is None and len(points) > settled and points[-1].step > last_step:
                     points.pop()  # the last validation of the segment before
                 current = [point.step, point.step]
             elif current is not None:
                 current[0] = point.step
             if current is None:
                 points.append(point)
+                settled = len(points)
             last_step = point.step
         if current is not None:
             earlier.append((current[0], current[1]))
@@ -295,7 +298,7 @@ def read_end(path: str, limit_bytes: int, size_bytes: Optional[int] = None) -> T
         begin = next((max(begin, data_at) for data_at, end in _list_segments(fd, size) if end > begin), size)
         data = os.pread(fd, size - begin, begin)
         cut = len(data) - len(data.lstrip(b"\0"))
-        if begin and not cut:
+        if begin and not cut and os.pread(fd, 1, begin - 1) not in (b"\n", b"\0"):
             cut = data.find(b"\n") + 1
         data, begin = data[cut:], begin + cut
     except OSError:
@@ -341,7 +344,7 @@ def read_grown(follow: Follow, limit_bytes: int = 1 << 22) -> Grown:
         return Grown(follow, (), "absent")
     try:
         data = os.pread(fd, limit_bytes, follow.offset)
-        if data and not data.strip(b"\0"):  # a hole: a writer that goes on at its old place after a truncation
+        if len(data) >= _CHUNK_BYTES and not data.strip(b"\0"):  # a hole: a writer that goes on at its old place after a truncation
             try:
                 place = os.lseek(fd, follow.offset, os.SEEK_DATA)
             except OSError:

@@ -54,13 +54,14 @@ def find_stall_limit(pace: Pace, may_be_long: bool) -> float:
 
 
 def find_slowdown(points: Sequence[Point]) -> Optional[float]:
-    """By what factor the last steps are slower than the run's usual ones before them, where that is sharp; else None."""
+    """By what factor the last steps are slower than the run's usual ones before them, where that is sharp; else None. Usual is
+    the fastest median of five in a row: a run that has been slow for long is still told."""
     seconds = list_seconds(points)
     before, now = seconds[:-_SLOW_STEPS], seconds[-_SLOW_STEPS:]
     if len(before) < _SLOW_EARLIER or len(now) < _SLOW_STEPS:
         return None
-    usual = statistics.median(before)
-    ratio = statistics.median(now) / usual if usual else 0.0
+    usual = min(statistics.median(before[place:place + _SLOW_EARLIER]) for place in range(len(before) - _SLOW_EARLIER + 1))
+    ratio = statistics.median(now) / usual
     return ratio if ratio >= SLOW_RATIO and min(now) > usual else None
 
 

@@ -122,10 +122,10 @@ def _has_grown(values: List[Value], limit: float, steps: int) -> Optional[Value]
 # below, above, at_least, at_most: each of the last `steps` values is; zero: each is 0, and not by rounding; zero_shown: also by
 # rounding; finite: none is NaN or infinite; nonzero: none is that or 0. nonfinite: some value is NaN or infinite (the first
 # one). falling: the last `steps` fall, to `limit` times the first of them or below (of one below 0, by as much as that);
-# climbing: they rise, to `limit` or above. shrunk, grown: the median of the last `steps` is at most, at least `limit` times the
-# highest, the lowest of earlier windows, which is above 0. quiet: as at_most, and holds where the metric is not told. lines: the
-# key, a regular expression, is found in the ends of the source's log (`*`: of any log, `x*`: of those that begin so) on at least
-# `limit` lines.
+# climbing: they rise to `limit` or above, or rose from half of it and stay. shrunk, grown: the median of the last `steps` is at
+# most, at least `limit` times the highest, the lowest of earlier windows, which is above 0. quiet: as at_most, and holds where
+# the metric is not told. lines: the key, a regular expression, is found in the ends of the source's log (`*`: of any log, `x*`:
+# of those that begin so) on at least `limit` lines.
 TESTS: Dict[str, Callable[[List[Value], float, int], Optional[Value]]] = {
     "below": _all_last(lambda one, limit: one.number < limit),
     "above": _all_last(lambda one, limit: one.number > limit),

@@ -33,7 +33,7 @@ and no process is started but through host/.
   * find_root(process, read_cwd)            the checkout that a runner works in, "" where it can't be told
   * name_tree(processes, read_cwd)          [(label, pid)] of those processes of one run that people know by name
   * read_boards(processes, read_cwd)        [Board] that run now
-    is_board_name(file_name)                would a board show a log of this name?
+  * is_board_name(file_name)                would a board show a log of this name?
     read_back(text, kind, run_dir, before, tree)
                                             {"experiment", "train_log", "vllm_log", "trials", "verdict", "fatal", "rows",
                                             "facts"} out of the beginning of a launch log, of what lies in `run_dir` (""

@@ -21,8 +21,8 @@ from .prime_back import (describe_server, explain_end, read_back,  # noqa: F401 
 from .prime_export import find_export  # noqa: F401  (the agreement)
 from .prime_judge import Own, judge_config, judge_live  # noqa: F401  (the agreement)
 from .prime_live import KEEP_ENVIRON, REHEARSAL
-from .prime_live import (STOP_SIGNAL, TITLE, classify, describe_stop, find_root, is_checkout, is_rehearsal,  # noqa: F401  (agreed)
-                         name_tree, read_boards)
+from .prime_live import (STOP_SIGNAL, TITLE, classify, describe_stop, find_root, is_board_name, is_checkout,  # noqa: F401  (agreed)
+                         is_rehearsal, name_tree, read_boards)
 
 KINDS = prime_config.KINDS
 DEMO_ENVIRON = "TOY_STEP_SEC=5"
@@ -331,10 +331,6 @@ def name_environment(root: str) -> Tuple[str, Tuple[str, ...]]:
     """The virtual environment of a checkout, and the modules that its runs need."""
     return prime_config.find_venv(root, dict(os.environ)), ("prime_rl", "torch", "vllm", "verifiers")
 
-
-def is_board_name(file_name: str) -> bool:
-    """No log of it goes to a board."""
-    return False
 
 
 def describe_node_command(plan: Plan, head: str, launch_log: str) -> str:

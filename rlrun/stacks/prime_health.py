@@ -174,6 +174,8 @@ def read_outline(kind: str, head: Any, told: Dict[str, Any]) -> Outline:
     base = folder if isinstance(folder, str) and os.path.isabs(folder) else run_dir
     fake = kind == "rl" and bool(_dig(trainer, "data", "fake"))
     flags = {"rl": ("rl", "training") + (() if fake else ("rollouts",)), "sft": ("sft", "training")}.get(kind, ())
+    if not kind and told.get("logs"):  # bare logs, without the configs that would tell
+        flags = tuple(flag for flag, name in (("training", "trainer"), ("rollouts", "orchestrator")) if name in told["logs"])
     return Outline(total=total, total_from=told_by, nodes=_count_nodes(data), flags=flags,
                    checkpoints=os.path.join(base, "checkpoints") if base else "", save_every=_read_whole(_dig(ckpt, "interval")),
                    test_every=_read_whole(_dig(data, "orchestrator", "eval", "interval") or _dig(data, "eval", "interval")))

@@ -2,6 +2,7 @@
 import re
 from typing import Any, Iterable, List, Optional, Tuple
 
+from ..health.signatures import quote_match
 from ..stacks import load_health
 from ..vitals import Ending, Outline, Quote, Target
 from .gather import Evidence
@@ -39,7 +40,20 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     if is_known and (signal == "SIGKILL" or not is_told):
         from ..host import oom
         oom_kills = oom.read_oom_kills()
-    return endings.judge_end(status, signal, is_told, step, outline.total, finished, found, oom_kills, is_short)
+    ending = endings.judge_end(status, signal, is_told, step, outline.total, finished, found, oom_kills, is_short)
+    if ending.how == "ended early" and ending.first_error is None:
+        name = target.id or next(iter(target.logs.values()), "")
+        return ending._replace(first_error=_quote_reason(texts), advice=ending.advice or ("rlrun logs %s -n 60" % name,))
+    return ending
+
+
+def _quote_reason(texts: List[Any]) -> Optional[Quote]:
+    """The last line that speaks of a signal to end (L15)."""
+    for text in texts:
+        place = text.data.rfind(b"ermination signal")
+        if place >= 0:
+            return quote_match(text, place, place + 17)
+    return None
 
 
 def _compile_all(patterns: Iterable[Any]) -> List[Any]:
@@ -68,4 +82,5 @@ def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
     found: List[Quote] = []
     for text in _gather(evidence):
         found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns) if not one.is_noise][-5:]
-    return tuple(found[-8:])
+    # The launch log repeats what the main one holds: each text once, where it was told first.
+    return tuple({quote.text: quote for quote in reversed(found)}.values())[::-1][-8:]

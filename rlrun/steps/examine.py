@@ -49,9 +49,11 @@ def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
         pace.steps, (outline.total or 0) - (step or 0))
     stage = "" if points else find_stage(health, evidence)
     findings.sort(key=lambda one: ("stop", "risk", "note").index(one.severity))
-    verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, bool(evidence.tracks))
-    checkpoint = health.find_checkpoint(outline, tell_target(target))
+    limit = metrics.find_stall_limit(pace, not points or _is_long_now(outline, points[-1].step))
+    is_fresh = idle is not None and idle <= limit
     readings = signatures.read_metrics(health.METRICS, proof)
+    verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, is_fresh, bool(evidence.tracks), readings)
+    checkpoint = health.find_checkpoint(outline, tell_target(target))
     readings += _tell_absent(health, evidence, points, outline) if points else ()
     return Status(
         target, verdict, conclusion, step, outline, stage, pace.usual, pace.first, left, rests_on, idle, checkpoint, readings,
@@ -202,8 +204,8 @@ def _read_clock(word: str) -> int:
 
 
 def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending], step: Optional[int], stage: str,
-              idle: Optional[float], has_log: bool) -> Tuple[str, str]:
-    """(verdict, one line)."""
+              idle: Optional[float], is_fresh: bool, has_log: bool, readings: Tuple[Reading, ...]) -> Tuple[str, str]:
+    """(verdict, one line). `is_fresh`: the log is not older than a live run's may be."""
     from ..text.durations import format_age
     written = "log last written %s" % format_age(idle) if idle is not None else "no log to read"
     if ending is not None:
@@ -212,19 +214,23 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
     if grave:
         more = "; and %d more" % (len(grave) - 1) if len(grave) > 1 else ""
         verdict = STOP if grave[0].severity == "stop" else AT_RISK
-        if target.state != "unknown":
+        if target.state == "live" or is_fresh:
             return verdict, grave[0].words.rstrip(".") + more
-    if target.state == "unknown":
-        return UNKNOWN, "%s; whether it lives can't be told from here%s" % (
-            written, "; its last numbers: %s" % grave[0].words if grave else "")
+    if target.state in ("unknown", "elsewhere") and not is_fresh:
+        where = "its processes are on %s" % target.host if target.host and target.state == "elsewhere" else \
+            "whether it lives can't be told from here"
+        return UNKNOWN, "%s; %s%s" % (written, where, "; its last numbers: %s" % grave[0].words if grave else "")
     if target.jobs and step is None and target.state == "live":
         return NO_STEP, "; ".join("job %s %s" % pair for pair in target.jobs)
-    if target.state == "elsewhere" and (idle is None or idle > metrics.STALL_SECONDS):
-        return UNKNOWN, "%s; its processes are on %s" % (written, target.host or "another node")
     if step is None:
         if not has_log and target.state == "live" and not stage:
             return UNKNOWN, "it lives; %s, and a run of this kind may tell no steps" % written
         return NO_STEP, stage or "it lives; %s" % written
+    bad = [one for one in readings if one.mark == "blocks"]
+    if bad:
+        return AT_RISK, "%s: %s; %s" % (bad[0].key, bad[0].words or "out of its usual range", written)
+    if findings:
+        return HEALTHY, "nothing grave; noted: %s; %s" % (", ".join(one.name for one in findings), written)
     return HEALTHY, "no known signature matched; %s" % written
 
 

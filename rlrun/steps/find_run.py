@@ -16,6 +16,7 @@ from . import guard, records
 GROWING_SECONDS = 120.0
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
+_CLAIM_BYTES = 1 << 20
 _TOLD = ("train_log", "launch_log", "run_dir")
 
 
@@ -279,17 +280,21 @@ def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
 
 def _from_files(path: str, scene: Scene) -> Target:
     """A run of which nothing but its files is known here: no record, no process."""
-    run_dir = path if os.path.isdir(path) else _find_around(path)
-    stack, logs = "", {}  # type: str, Dict[str, str]
+    around = path if os.path.isdir(path) else _find_around(path)
+    best: Tuple[int, str, str, Dict[str, str]] = (-1, "", "", {})
     for stack in STACKS:
         health = load_health(stack)
-        logs = health.list_logs("", {"run_dir": run_dir}) if run_dir else {}
-        if run_dir != path and os.path.realpath(path) not in map(os.path.realpath, logs.values()):
+        run_dir, logs = around, health.list_logs("", {"run_dir": around}) if around else {}
+        if around != path and os.path.realpath(path) not in map(os.path.realpath, logs.values()):
             run_dir, logs = "", _claim_log(health, path)
         if any(lines.stat_log(one) for one in logs.values()):
-            break
-    else:
-        stack, logs = _guess_log(path)
+            steps = sum(_count_steps(health, source, logs[source]) for source in health.SOURCES if source in logs)
+            best = max(best, (steps, stack, run_dir, logs), key=lambda one: one[0])
+    _, stack, run_dir, logs = best
+    if best[0] <= 0:
+        stack, guessed = _guess_log(path)
+        logs = guessed if guessed and (best[0] < 0 or stack != best[1]) else logs
+        stack, run_dir = (stack, run_dir) if logs is guessed else (best[1], best[2])
         if not logs:
             raise OperatorError("%s holds no log of a run" % path, "Name a run's directory, or one of its logs.", USAGE, "no-run")
     changed = max((one.modified_seconds for one in map(lines.stat_log, logs.values()) if one), default=0.0)
@@ -310,30 +315,45 @@ def _find_around(path: str) -> str:
 
 
 def _claim_log(health: Any, path: str) -> Dict[str, str]:
-    """{source: path} where the log holds a step line of this stack, or the words of its start."""
-    best: Tuple[int, str] = (0, "")
-    data, _, _ = lines.read_end(path, 1 << 20)
-    for source in health.SOURCES:
-        mark = health.STEP_MARKS[source]
-        found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-20:]
-        count = sum(1 for one in found if health.parse_step(source, one.decode("utf-8", "replace"), ()))
-        if count > best[0]:
-            best = (count, source)
-    return {best[1]: path} if best[0] else {}
+    """{source: path} where the log holds step lines of this stack: the source that its name says, else the one of which it
+    holds most. Beside a log that bears its source's name lie the others of that run."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    count, _, source = max((_count_steps(health, one, path), one == stem, one) for one in health.SOURCES)
+    if not count:
+        return {}
+    if source != stem:
+        return {source: path}
+    beside = {one: os.path.join(os.path.dirname(path), one + os.path.splitext(path)[1]) for one in health.SOURCES}
+    return {one: other for one, other in beside.items() if one == source or _count_steps(health, one, other)}
+
+
+def _count_steps(health: Any, source: str, path: str) -> int:
+    """How many step lines of a source stand at the end of a log, up to 20."""
+    mark = health.STEP_MARKS[source]
+    data, _, _ = lines.read_end(path, _CLAIM_BYTES)
+    found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-20:]
+    return sum(1 for one in found if health.parse_step(source, one.decode("utf-8", "replace"), ()))
 
 
 def _guess_log(path: str) -> Tuple[str, Dict[str, str]]:
-    """(stack, logs) of a file or a folder in which no step is told yet: the newest log there that a board would show."""
+    """(stack, logs) of a file or a folder by what its logs say: the newest one that holds steps, else the newest that a board
+    would show, else none. Of a file nothing but its name is known."""
     if not os.path.isdir(path):
-        return next(iter(STACKS)), {load_health(next(iter(STACKS))).SOURCES[0]: path} if lines.stat_log(path) else {}
-    best: Tuple[float, str, str] = (0.0, "", "")
-    for stack, module in load_recognisers().items():
-        for folder in (path, os.path.join(path, "logs")):
-            for name in _list_names(folder):
-                log = lines.stat_log(os.path.join(folder, name))
-                if log and hasattr(module, "is_board_name") and module.is_board_name(name) and log.modified_seconds > best[0]:
-                    best = (log.modified_seconds, stack, log.path)
-    return (best[1], {load_health(best[1]).SOURCES[0]: best[2]}) if best[1] else ("", {})
+        first = next(iter(STACKS))
+        return first, {load_health(first).SOURCES[0]: path} if lines.stat_log(path) else {}
+    paths = [os.path.join(folder, name) for folder in (path, os.path.join(path, "logs")) for name in _list_names(folder)
+             if name.endswith((".log", ".out"))]
+    logs = sorted((log for log in map(lines.stat_log, paths) if log), key=lambda log: -log.modified_seconds)[:_NEWEST]
+    for log in logs:
+        for stack in STACKS:
+            claimed = _claim_log(load_health(stack), log.path)
+            if claimed:
+                return stack, claimed
+    for log in logs:
+        for stack, module in load_recognisers().items():
+            if module.is_board_name(os.path.basename(log.path)):
+                return stack, {load_health(stack).SOURCES[0]: log.path}
+    return "", {}
 
 
 def _list_names(folder: str) -> Sequence[str]:

@@ -40,7 +40,8 @@ def tell_target(target: Target) -> Dict[str, Any]:
     record = target.record or {}
     main = next(iter(target.logs.values()), "")
     return {"train_log": main, "vllm_log": target.logs.get("vllm", ""), "launch_log": target.launch_log,
-            "run_dir": target.run_dir, "before": tuple(record.get("before") or ()), "root": target.root, "host": target.host}
+            "run_dir": target.run_dir, "before": tuple(record.get("before") or ()), "root": target.root, "host": target.host,
+            "logs": dict(target.logs)}
 
 
 def read_evidence(target: Target, limit_points: int = REPORT_POINTS, is_all: bool = False) -> Evidence:

@@ -47,7 +47,7 @@ def look_shape(box, *words, **options):
     return dict(json.loads(done.out or "{}"), code=done.code, stderr=done.err)
 
 
-def start_lego(box, name, out="", cwd="/", env=None, config="named", **options):
+def start_lego(box, name, number=0, out="", cwd="/", env=None, config="named", **options):
     """`bash …/train.sh …/config >out` by hand, from elsewhere, in a session of its own; gives the Popen of the runner."""
     script = os.path.join(box.root, "scripts/train/train.sh")
     path = os.path.join(box.root, "scripts/train/configs", config + ".env")

@@ -1,0 +1,91 @@
+"""How runs end, and how they stand still: what status tells of runs that rlrun launched, from the recorded exit and the log's
+first real error (L9, L11, L13, L15, S11, S5)."""
+import os
+
+import pytest
+from checkouts import add_prime_config, build_prime_checkout
+
+from . import box as b
+from . import vitals as v
+
+# word: (how, part of the words, the first error's beginning)
+LEGO = {
+    "oom": ("failed", "out of memory on the GPU (exit status 1)", "torch.OutOfMemoryError: CUDA out of memory. Tried"),
+    "nccl": ("failed", "NCCL timed out: _REDUCE_SCATTER_BASE, first on rank 3 (exit status 1)", "[Rank 3] Watchdog caught"),
+    "trace": ("failed", "an exception ended it (exit status 1)", "json.decoder.JSONDecodeError: Expecting value"),
+    "kill": ("killed", "SIGKILL", None),
+    "early": ("ended early", "exit status 0 at step 2 of 5", None),
+    "": ("ended well", "its log says that it finished", None),
+}
+PRIME = {
+    "oom": ("failed", "out of memory on the GPU (exit status 1)", "torch.OutOfMemoryError: CUDA out of memory. Tried"),
+    "nccl": ("failed", "NCCL timed out: ALLREDUCE, first on rank 1 (exit status 1)", "[Rank 1] Watchdog caught"),
+    "trace": ("failed", "(exit status 1)", "KeyError: 'reward'"),
+    "kill": ("killed", "", ""),
+    "early": ("ended early", "at step 2 of 5", None),
+    "broadcast": ("failed", "(exit status 1)", "httpx.HTTPStatusError: Server error '500"),
+    "": ("ended well", "its log says that it finished", None),
+}
+
+
+def play_ends(box, words, config, knobs):
+    """Each launched through rlrun, awaited and looked at without a name: the last launch is meant."""
+    facts = {}
+    for word in words:
+        given = dict(knobs, TOY_SICK=word, TOY_SICK_AT="3")
+        options = ["--again", "--board", "leave"] if "TOY_LOAD_SEC" not in knobs else ["--again"]
+        launched = b.launch_words(box, config, options=options, env=given)
+        b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the run's end")
+        facts[word] = dict(v.look(box), launched=launched["record"], stop=launched["stop"])
+        b.wait_for_the_next_second()  # the name of a launch carries it
+    return facts
+
+
+def judge_ends(facts, ends):
+    for word, (how, words, error) in ends.items():
+        found, shape = facts[word], facts[word]["shape"]
+        ending = shape["ending"]
+        code = 0 if how == "ended well" else 4
+        assert (word, shape["run"]["record"]) == (word, found["launched"])
+        assert (word, ending["how"], found["code"], found["shape_code"]) == (word, how, code, code), ending
+        assert (word, shape["verdict"], shape["run"]["state"], shape["run"]["pids"]) == (word, "ended", "over", {})
+        assert words in ending["words"] and ending["words"] == shape["conclusion"], (word, ending)
+        assert "%s %s %s" % ("✓" if code == 0 else "✗", how, "— " + ending["words"]) in found["text"], (word, found["text"])
+        assert shape["run"]["stop"] is None and "\nstop:" not in found["text"], word
+        first = ending["first_error"]
+        if error is None:
+            assert (word, first, shape["errors"]) == (word, None, [])
+        elif error:
+            assert first["text"].startswith(error) and not v.check_quote(first), (word, first)
+            assert "%s:%d  %s" % (first["log"], first["line"], first["text"]) in found["text"], word
+        quotes = shape["errors"] + [quote for one in shape["findings"] for quote in one["quotes"]]
+        assert (word, [v.check_quote(quote) for quote in quotes]) == (word, [""] * len(quotes))
+        assert len(shape["recommendations"]) <= 3 and bool(shape["recommendations"]) == bool(code), (word, shape)
+        assert "nothing is live here; this is the last launch of this checkout" in found["text"], word
+
+
+@pytest.mark.parametrize("words", [["oom", "kill", ""], ["nccl", "trace", "early"]], ids="-".join)
+def test_how_runs_of_lego_rl_end(play, root, words):
+    facts = play(play_ends, root, words=words, config="demo", knobs=dict(v.STEADY, TOY_STEPS="5"))
+    judge_ends(facts, {word: LEGO[word] for word in words})
+    for word in words:
+        assert facts[word]["shape"]["findings"] == [], word
+    if "kill" in words:
+        assert facts["kill"]["shape"]["ending"]["signal"] == "SIGKILL"
+
+
+@pytest.fixture
+def prime_root(tmp_path):
+    root = build_prime_checkout(tmp_path / "prime")
+    add_prime_config(root, "steady", v.RL)
+    add_prime_config(root, "short", v.RL.replace("100000", "5"))
+    return root
+
+
+@pytest.mark.parametrize("words", [["oom", "kill", "early", "broadcast"], ["nccl", "trace", ""]], ids="-".join)
+def test_how_runs_of_prime_rl_end(play, prime_root, words):
+    facts = play(play_ends, prime_root, words=words, config="short", knobs=dict(v.STEADY_RL, TOY_STEPS="5"))
+    judge_ends(facts, {word: PRIME[word] for word in words})
+    if "kill" in words:
+        assert "SIGKILL" in str(facts["kill"]["shape"]["ending"]) + str(facts["kill"]["shape"]["errors"])
+        assert [one["name"] for one in facts["broadcast"]["shape"]["findings"]] == ["weights:broadcast"]
