@@ -64,7 +64,8 @@ def main(argv: List[str]) -> int:
         # One that is raised within eval, as namedtuple uses it, makes CPython from 3.8 on end by SIGINT although it was caught
         # (Python/pythonrun.c, unhandled_keyboard_interrupt); the next eval takes that back.
         eval("0")
-        return _fail(argv, errors.OperatorError("interrupted; nothing was launched", "", errors.INTERRUPTED, "interrupted"))
+        words = "interrupted; nothing was launched" if argv[:1] in (["run"], ["check"], ["export"]) else "interrupted"
+        return _fail(argv, errors.OperatorError(words, "", errors.INTERRUPTED, "interrupted"))
     except MemoryError:
         return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"))
     except UnicodeEncodeError:

@@ -146,7 +146,7 @@ class Ending(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The run that is looked at. `state`: "live", "over", "elsewhere" (another node's or container's), "unknown"."""
+    """The run that is looked at. `state`: "over", "elsewhere" (another node's or container's), "unknown" or "live"."""
 
     id: str  # of its record, "" for one that was not started by rlrun
     name: str

@@ -215,6 +215,56 @@ def bench_memory(toy: str) -> List[Row]:
     return rows + [Row("size of rlrun.pyz", "%.0f KB" % (size / 1000), "< 400 KB", size < 400000)]
 
 
+LOG_SIZES = (("2 MB", 2 << 20), ("200 MB", 200 << 20), ("2 GB", 2 << 30))
+LOG_ROUNDS = 5
+
+
+def write_log(path: str, size: int) -> None:
+    """A trainer's log of this size: a step line of some 3 KB after each 12 KB of what workers say meanwhile, as a run of
+    several hundred trials a step prints it."""
+    noise = b"(AgentLoopWorker pid=1234, ip=10.0.0.1) INFO 12:00:01 trial %d finished reward=0.0 elapsed=123s tokens=4096\n"
+    metrics = b" - ".join(b"metric/name_%d/mean:0.123456" % number for number in range(90))
+    line = (b"\x1b[36m(TaskRunner pid=123)\x1b[0m step:%d - training/global_step:%d - actor/lr:1e-06 - actor/grad_norm:0.31 - "
+            b"critic/rewards/mean:0.2 - num_turns/mean:31.0 - timing_s/step:12.5 - " + metrics + b"\n")
+    with open(path, "wb") as file:
+        step = written = 0
+        while written < size:
+            step += 1
+            written += file.write(b"".join([noise % (step * 100 + number) for number in range(100)]) + line % (step, step))
+
+
+def bench_status(toy: str) -> List[Row]:
+    """`status` on logs of three sizes against itself, and on the largest against a grep for its last step."""
+    folder = os.path.dirname(toy)
+    logs = {name: os.path.join(folder, "log_%d.log" % size) for name, size in LOG_SIZES}
+    try:
+        for name, size in LOG_SIZES:
+            write_log(logs[name], size)
+        largest = logs[LOG_SIZES[-1][0]]
+        script = "grep -oE 'step:[0-9]+ ' %s | tail -1" % largest
+        actions = {name: lambda path=path: run_quietly(rlrun("status", path), toy)  # type: ignore[misc]
+                   for name, path in logs.items()}
+        actions["grep"] = lambda: run_quietly(["bash", "-c", script], toy)
+        actions[""] = lambda: run_quietly([sys.executable, "-c", "pass"], toy)
+        found = measure(actions, LOG_ROUNDS)
+        peak = measure_memory(rlrun("status", largest), toy)[0] * 1024 / 1e6
+    finally:
+        for path in logs.values():
+            if os.path.exists(path):
+                os.unlink(path)
+    first, last = found[LOG_SIZES[0][0]], found[LOG_SIZES[-1][0]]
+    rows = [Row("rlrun status, a log of %s" % name, "%.0f ms  %.2f x that of %s" % (
+        found[name] * 1000, found[name] / first, LOG_SIZES[0][0]), "<= 1.3" if name == LOG_SIZES[-1][0] else "",
+        last / first <= 1.3 if name == LOG_SIZES[-1][0] else None) for name, _ in LOG_SIZES]
+    faster = found["grep"] / last
+    rows.append(Row("grep for the last step in 2 GB", "%.0f ms; status is %.1f x as fast" % (found["grep"] * 1000, faster),
+                    ">= 20", faster >= 20))
+    rows.append(Row("status of 2 GB beyond Python's own start", "%.0f ms; the grep takes %.0f x that" % (
+        (last - found[""]) * 1000, found["grep"] / max(last - found[""], 1e-6)), "", None))
+    rows.append(Row("peak memory of rlrun status on 2 GB", "%.1f MB" % peak, "< 40 MB", peak < 40))
+    return rows
+
+
 def _make_memory_row(what: str, peaks: Tuple[int, int]) -> Row:
     own, whole = (kib * 1024 / 1e6 for kib in peaks)
     return Row("peak memory of %s" % what, "%.1f MB  (with its children's: %.1f)" % (own, whole), "< 30 MB", own < 30)
@@ -270,7 +320,7 @@ def main() -> int:
         toy = os.path.join(folder, "toy")
         shutil.copytree(TOY, toy)
         rows = []  # type: List[Row]
-        for part in (bench_startup, bench_probe, bench_check, bench_memory):
+        for part in (bench_startup, bench_probe, bench_check, bench_memory, bench_status):
             try:
                 rows += part(toy)
             except Exception as error:  # a report of the rest is worth more than none

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "rlrun"
 # Highest first; a layer may import lower ones and itself, not the one beside it.
 LAYERS = (("__main__",), ("cli",), ("commands",), ("steps",), ("health", "stacks"), ("host", "text"), ("values", "vitals"))
 FOR_ALL = ("errors", "child", "about")  # errors and about import nothing, child only values
-ONLY: Dict[str, Set[str]] = {"__main__": {"cli"}, "errors": set(), "about": set(), "child": {"values"}, "values": set(), "vitals": set()}
+ONLY: Dict[str, Set[str]] = {"__main__": {"cli"}, "errors": set(), "about": set(), "child": {"values"}, "values": set(),
+                             "vitals": set()}
 
 # Modules that start or end processes, and who may.
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty", "concurrent"}

@@ -44,7 +44,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         raise OperatorError("--timeout: %s" % error, "rlrun gate --timeout 90m", USAGE, "usage")
     if options.step < 0:
         raise OperatorError("--step: a step is 0 or more", "rlrun gate --step 5", USAGE, "usage")
-    target = status_command.pick_target(options.run, options.root, terminal)
+    target = status_command.pick_target(options.run, options.root, terminal, "gate")
     if not load_health(target.stack).GATES or (target.kind and target.kind not in load_health(target.stack).STEP_KINDS):
         raise OperatorError("a run of kind %s tells no steps, so there is no gate" % (target.kind or "unknown"),
                             "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")

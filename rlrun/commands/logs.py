@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 from ..errors import OK, USAGE, OperatorError
 from ..stacks import load_health
-from ..steps import follow_logs, follow_run, gather
+from ..steps import follow_logs, follow_run
 from ..steps.shape_status import shape_candidate
 from ..text import terminal as term
 from ..text.redact import redact
@@ -56,6 +56,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     for note in target.notes:
         term.print_note(terminal, escape_controls(note))
     logs = follow_logs.list_logs(target)
+    which = which or follow_logs.find_path(logs, word)
     name = _pick_name(which, logs, target, options.follow, terminal)
     stream = follow_logs.open_stream(name, logs.get(name, ""))
     if stream.fd < 0 and not options.follow or logs.get(name) and stream.fd < 0 and os.path.exists(logs[name]):
@@ -85,7 +86,7 @@ def _refuse_options(options: Any) -> None:
 def _pick_name(which: str, logs: Any, target: Target, is_following: bool, terminal: term.Terminal) -> str:
     if which:
         # One that only comes later has its name already, where the stack tells it.
-        if is_following and target.state in ("live", "elsewhere") and which not in logs \
+        if is_following and target.state in ("elsewhere", "live") and which not in logs \
                 and which in load_health(target.stack).SOURCES:
             term.print_note(terminal, "the %s log is not there yet: waiting for it" % which)
             return which

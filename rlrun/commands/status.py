@@ -73,8 +73,9 @@ def write_page(path: str, text: str, terminal: term.Terminal) -> None:
                             "Name a file in a folder that you may write to: --html FILE", 5, "html")
 
 
-def pick_target(word: str, root_option: str, terminal: term.Terminal) -> Target:
-    """The run that is meant; several are listed: at a terminal with a question, elsewhere with exit 2."""
+def pick_target(word: str, root_option: str, terminal: term.Terminal, command: str = "status") -> Target:
+    """The run that is meant; several are listed: at a terminal with a question, elsewhere with exit 2. `command`: the one that
+    asks, for the hint."""
     scene = find_run.read_scene(find_root(root_option))
     found = find_run.find_run(word, scene)
     if found.target is not None:
@@ -82,7 +83,7 @@ def pick_target(word: str, root_option: str, terminal: term.Terminal) -> Target:
     rows = vitals_report.render_candidates(found.candidates, scene.now_seconds)
     if not terminal.is_interactive:
         from ..steps.shape_status import shape_candidate
-        error = OperatorError("\n".join([found.message] + rows), "Name one: rlrun status ID, or a pid.", USAGE, "several")
+        error = OperatorError("\n".join([found.message] + rows), "Name one: rlrun %s ID, or a pid." % command, USAGE, "several")
         error.shape = {"candidates": [shape_candidate(one) for one in found.candidates]}
         raise error
     term.print_error(terminal, "\n".join([found.message] + rows))

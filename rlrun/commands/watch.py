@@ -34,7 +34,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         raise OperatorError("--every: %s" % error, "rlrun watch --every 30s", USAGE, "usage")
     if terminal.is_json:
         raise OperatorError("watch has no --json", "rlrun status --json, as often as you like.", USAGE, "usage")
-    target = status_command.pick_target(options.run, options.root, terminal)
+    target = status_command.pick_target(options.run, options.root, terminal, "watch")
     is_drawn = term.is_screen()
     resized: List[int] = []
     if is_drawn:

@@ -123,7 +123,8 @@ def _judge_kill(found: Optional[Found], oom_kills: Optional[int]) -> Tuple[str, 
 
 def _judge_found(found: Found, end: str, oom_kills: Optional[int]) -> Tuple[str, str]:
     if found.kind == "killed" and oom_kills:
-        return "killed", "a process of it was killed, most likely by the kernel's out-of-memory killer%s%s" % (_tell_kills(oom_kills), end)
+        return "killed", "a process of it was killed, most likely by the kernel's out-of-memory killer%s%s" % (
+            _tell_kills(oom_kills), end)
     words = _WORDS.get(found.kind, _WORDS["error"])
     watchdog = _WATCHDOG.search(found.quote.text) if found.kind == "nccl" else None
     if watchdog is not None:
@@ -155,7 +156,8 @@ def _judge_untold(step: Optional[int], total: Optional[int], has_finished_words:
     if kind_is_short:
         return "ended", "its process is gone; its exit was not recorded"
     if oom_kills:
-        return "died without trace", "its log just stops: killed, perhaps by the kernel's out-of-memory killer" + _tell_kills(oom_kills)
+        return "died without trace", "its log just stops: killed, perhaps by the kernel's out-of-memory killer%s" % (
+            _tell_kills(oom_kills))
     return "died without trace", ("its log just stops: killed, perhaps by the kernel's out-of-memory killer, or the machine "
                                   "went down")
 

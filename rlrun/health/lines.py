@@ -344,7 +344,7 @@ def read_grown(follow: Follow, limit_bytes: int = 1 << 22) -> Grown:
         return Grown(follow, (), "absent")
     try:
         data = os.pread(fd, limit_bytes, follow.offset)
-        if len(data) >= _CHUNK_BYTES and not data.strip(b"\0"):  # a hole: a writer that goes on at its old place after a truncation
+        if len(data) >= _CHUNK_BYTES and not data.strip(b"\0"):  # a writer goes on at its old place after a truncation
             try:
                 place = os.lseek(fd, follow.offset, os.SEEK_DATA)
             except OSError:

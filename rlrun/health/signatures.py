@@ -248,7 +248,7 @@ def _read_bands(metric: Metric, values: List[Value]) -> Tuple[str, str]:
 def find_nonfinite(metrics: Sequence[Metric], evidence: Evidence) -> Optional[Finding]:
     """The first step at which a known metric was NaN or infinite; grave where the last value still is."""
     first: Optional[Value] = None
-    path, is_lasting, source_of = "", False, ""
+    path, is_lasting, source_of, word = "", False, "", ""
     for metric in metrics:
         source = metric.source or evidence.main
         track = evidence.tracks.get(source)
@@ -259,13 +259,14 @@ def find_nonfinite(metrics: Sequence[Metric], evidence: Evidence) -> Optional[Fi
                 is_lasting = is_lasting or not math.isfinite(values[-1].number)
                 if first is None or bad.step < first.step:
                     first, path, source_of = bad, track.path, source
+                    word = "was" if math.isfinite(values[-1].number) else "is"
     if first is None:
         return None
     track = evidence.tracks[source_of]
     since = "at step %d first" % first.step if track.is_whole or track.points[0].step < first.step else (
         "at step %d already, as far back as was read" % first.step)
     return Finding("metric:nan", "stop" if is_lasting else "risk",
-                   "%s %s %s, %s" % (first.key, "is" if is_lasting else "was", repr(first.number), since),
+                   "%s %s %s, %s" % (first.key, word, repr(first.number), since),
                    (evidence.quote(path, first.offset, first.key),),
                    ("Stop it and go back to a checkpoint from before step %d." % first.step,)
                    if is_lasting else ("Look whether it comes again: rlrun watch",))

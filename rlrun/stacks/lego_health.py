@@ -29,6 +29,7 @@ _OTHER_LOGS = ("_vllm.log", "_train_gpu_wandb.log", "_server.out")
 # The trainer's log gets what the launch log gets, at the same moment; one that is older is an earlier run's.
 _STALE_SECONDS = 5.0
 _HEAD_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 17
 
 Told = Dict[str, Any]
 
@@ -44,7 +45,7 @@ def list_logs(kind: str, told: Told) -> Dict[str, str]:
     if not vllm and own.endswith(".log") and _is_file(own[:-4] + "_vllm.log"):
         vllm = own[:-4] + "_vllm.log"
     main = own
-    if launch and _is_file(launch) and (not own or _is_older(own, launch)):
+    if launch and _is_file(launch) and (not own or _is_older(own, launch) and not _is_part(own, launch)):
         main = launch
     logs = {kind if kind in ("eval", "infer") else "train": main, "launch": launch, "vllm": vllm}
     return {name: path for name, path in logs.items() if path}
@@ -68,6 +69,21 @@ def _is_older(path: str, than: str) -> bool:
         return not _is_file(path) or os.stat(path).st_mtime + _STALE_SECONDS < os.stat(than).st_mtime
     except OSError:
         return False
+
+
+def _is_part(path: str, of: str) -> bool:
+    """Is the last whole line of a log among the last ones of the other, which gets the same lines and more?"""
+    last = [line for line in _read_tail(path).split(b"\n")[:-1] if line.strip()][-1:]
+    return bool(last) and last[0] in _read_tail(of)
+
+
+def _read_tail(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES)
+    except OSError:
+        return b""
 
 
 def trace_run(tree: Sequence[Process], read_fd: Callable[[int, int], Optional[str]],

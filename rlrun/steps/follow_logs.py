@@ -109,6 +109,13 @@ def pick_log(logs: Dict[str, str], name: str) -> str:
     raise _refuse("this run has no log called %r, but these:" % name if logs else "this run has no log called %r" % name, logs)
 
 
+def find_path(logs: Dict[str, str], path: str) -> str:
+    """The name of the log that this file is, "" where it is none."""
+    if not os.path.isfile(path):
+        return ""
+    return next((name for name, one in logs.items() if os.path.realpath(one) == os.path.realpath(path)), "")
+
+
 def _refuse(message: str, logs: Dict[str, str], code: int = USAGE) -> OperatorError:
     error = OperatorError("\n".join([message] + render_logs(logs)), "rlrun logs RUN --which NAME", code, "log")
     error.shape = {"logs": describe_logs(logs)}

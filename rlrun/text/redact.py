@@ -41,7 +41,7 @@ _SHAPES = tuple((re.compile(pattern), replacement) for pattern, replacement in (
     # -----BEGIN RSA PRIVATE KEY-----
     (r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([A-Za-z0-9+/=:,\\\s]*)", None),
     # sk-proj-Ab3…   hf_Ab3…   ghp_Ab3…   github_pat_11AB…   glpat-…   nvapi-…   wandb_v1_…   xoxb-1-2-…   r8_…
-    (r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}", MARK),
+    (r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,}", MARK),
     (r"(?<![A-Za-z0-9])(?:hf_|r8_|gh[pousr]_|api_org_)[A-Za-z0-9]{16,}", MARK),
     (r"(?<![A-Za-z0-9])(?:github_pat_|wandb_v[0-9]_)[A-Za-z0-9_]{16,}", MARK),
     (r"(?<![A-Za-z0-9])(?:glpat-|nvapi-|xox[abeoprs]-)[A-Za-z0-9_-]{10,}", MARK),

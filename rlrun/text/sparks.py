@@ -20,7 +20,8 @@ def draw_spark(values: Sequence[float]) -> str:
         elif high - low <= 1e-12 * max(abs(high), abs(low)):
             letters.append(SPARKS[3])
         else:
-            letters.append(SPARKS[min(7, int((value / 2 - low / 2) / (high / 2 - low / 2) * 8))])  # halves: no overflow
+            part = (value - low) / (high - low) if high - low < math.inf else (value / 2 - low / 2) / (high / 2 - low / 2)
+            letters.append(SPARKS[min(7, int(part * 8))])
     return "".join(letters)
 
 

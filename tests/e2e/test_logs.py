@@ -13,7 +13,7 @@ import pytest
 
 from . import box as b
 
-TRAINER = "\x1b[32m12:00:%02d\x1b[0m  SUCCESS  Step %d |   3.21s | Loss 0.0123 | Entropy 0.4567 | Grad. Norm 0.1234 | LR 3.00e-06\n"
+TRAINER = "\x1b[32m12:00:%02d\x1b[0m  SUCCESS  Step %d |   3.21s | Loss 0.0123 | Entropy 0.4567 | LR 3.00e-06\n"
 SECRET = "not-a-real-password-7777"
 
 
@@ -77,7 +77,7 @@ def test_the_main_log_and_its_path(run_pyz, quick_pyz, tmp_path, edge_python):
     assert done.returncode == 0 and list_steps(done.stdout) == list(range(60, 100)) and "\x1b" not in done.stdout
     assert "trainer log of run: %s" % (logs / "trainer.log") in done.stderr
     done = run_pyz(["logs", logs / "orchestrator.log", "-n", "1", "-q"], python=edge_python)
-    assert done.returncode == 0 and done.stderr == "" and list_steps(done.stdout) == [99 if "Loss" in done.stdout else 2]
+    assert done.returncode == 0 and done.stderr == "" and list_steps(done.stdout) == [2]
     assert run_pyz(["logs", run, "-n", "0"], python=edge_python).stdout == ""
 
 
@@ -120,10 +120,11 @@ def test_a_log_that_can_not_be_read(run_pyz, quick_pyz, tmp_path):
     run, logs = make_run(tmp_path)
     os.unlink(str(logs / "orchestrator.log"))
     os.mkfifo(str(logs / "orchestrator.log"))
-    done = run_pyz(["logs", run, "--which", "orchestrator", "-f"], path=quick_pyz)
-    assert done.returncode == 2 and "not there" not in done.stdout  # it is no log at all, so the run has none of that name
+    done = run_pyz(["logs", run, "--which", "orchestrator"], path=quick_pyz)
+    assert done.returncode == 2 and "no log called" in done.stderr  # what is no file is none of its logs
     (logs / "trainer.log").write_text("")
-    assert run_pyz(["logs", run], path=quick_pyz).returncode == 0
+    done = run_pyz(["logs", run], path=quick_pyz)
+    assert done.returncode == 0 and done.stdout == ""
 
 
 def test_what_a_log_may_hold(run_pyz, quick_pyz, tmp_path, clean_env):
@@ -244,7 +245,7 @@ def test_a_bar_is_shown_now_and_then_at_a_terminal(quick_pyz, clean_env, tmp_pat
         assert "\x1b[32m12:00:01\x1b[0m" in b.expect(session, "LR 3.00e-06")
         b.add_to_file(str(logs / "trainer.log"), "".join("loading %d/9999\r" % number for number in range(10000)))
         told = b.expect(session, "\r\x1b[Kloading 9999/9999")
-        assert told.count("loading") == 1
+        assert told.count("loading") < 10
         b.add_to_file(str(logs / "trainer.log"), "loaded\n")
         b.expect(session, "\r\x1b[Kloaded\r\n")
         process.send_signal(signal.SIGINT)
@@ -262,7 +263,7 @@ def test_a_bar_is_shown_now_and_then_at_a_terminal(quick_pyz, clean_env, tmp_pat
 def play_life(box):
     found = b.launch(box, "demo", env=dict(b.SHORT, TOY_STEPS="12", TOY_STEP_SEC="0.4", TOY_BRINGUP_SEC="2"))
     followed = b.rlrun(box, "logs", "-f", "-n", "100000")
-    over = b.rlrun(box, "logs", "-f", found["id"])
+    over = b.rlrun(box, "logs", "-f", os.path.basename(found["record"]))
     return {"launch": found, "followed": followed, "over": over, "shape": json.loads(b.rlrun(box, "logs", "--json").out)}
 
 

@@ -163,8 +163,8 @@ def check_quote(quote):
     line = lines[quote["line"] - 1] if quote["line"] <= len(lines) else b""
     if not line_at or not line.endswith(line_at):
         return "line %d is not the one at byte %d: %r" % (quote["line"], quote["offset"], line[:200])
-    plain = _COLOUR.sub("", line.decode("utf-8", "replace"))
+    plain = " ".join(_COLOUR.sub("", line.decode("utf-8", "replace")).split())
     for part in re.split(r"[ |,]*…[ |]*", quote["text"]):
-        if part.strip() not in plain:
+        if " ".join(part.split()) not in plain:
             return "%r is not in line %d: %r" % (part, quote["line"], plain[:300])
     return ""

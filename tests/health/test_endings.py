@@ -300,7 +300,8 @@ def test_an_earlier_attempts_words_of_finishing_are_not_this_ones():
      "its log says that it finished; the SIGTERM after it is the shutdown's"),
     (dict(status=139), "failed", "crashed in native code (SIGSEGV)"),
     (dict(signal="SIGKILL"), "killed", "SIGKILL, most likely by the kernel's out-of-memory killer"),
-    (dict(status=137, oom_kills=2), "killed", "SIGKILL, most likely by the kernel's out-of-memory killer (oom_kill 2 in this control group)"),
+    (dict(status=137, oom_kills=2), "killed",
+     "SIGKILL, most likely by the kernel's out-of-memory killer (oom_kill 2 in this control group)"),
     (dict(status=137, oom_kills=0), "killed",
      "SIGKILL: somebody's kill -9, or the kernel's out-of-memory killer in another control group"),
     (dict(status=137, error=found("oom-gpu")), "failed", "out of memory on the GPU (SIGKILL after it)"),
@@ -309,7 +310,8 @@ def test_an_earlier_attempts_words_of_finishing_are_not_this_ones():
     (dict(status=1, error=found("killed")), "killed",
      "a process of it was killed, perhaps by the kernel's out-of-memory killer (exit status 1)"),
     (dict(status=1, error=found("killed"), oom_kills=1), "killed",
-     "a process of it was killed, most likely by the kernel's out-of-memory killer (oom_kill 1 in this control group) (exit status 1)"),
+     "a process of it was killed, most likely by the kernel's out-of-memory killer (oom_kill 1 in this control group) "
+     "(exit status 1)"),
     (dict(signal="SIGTERM", error=found("time-limit")), "killed", "the batch job's time limit"),
     (dict(is_told=False, step=4, total=10), "died without trace", "its log just stops: killed, perhaps by the kernel's "
      "out-of-memory killer, or the machine went down"),

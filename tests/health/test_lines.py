@@ -66,7 +66,7 @@ def write(path, data, is_sparse=False):
     """Writes a log; `is_sparse`: long runs of NULs become holes."""
     with open(str(path), "wb") as file:
         for piece in re.split(rb"(\0{4096,})", data) if is_sparse else [data]:
-            if is_sparse and piece[:1] == b"\0":
+            if is_sparse and len(piece) >= 4096 and not piece.strip(b"\0"):
                 file.seek(len(piece), 1)
             else:
                 file.write(piece)
@@ -86,11 +86,13 @@ def check_places(path, track):
 
 
 # A step line, noise of all kinds, and what may lie between and around them.
-step_lines = st.builds(lambda v, step, a, more: b"%sstep:%d - a:%d%s" % (v, step, a, more), st.sampled_from([b"", b"", b"", b"v"]),
-                       st.integers(0, 12), st.integers(-9, 9), st.sampled_from([b"", b" - b:0.5", b" - \xff\xfe:\xe2\x96"]))
+step_lines = st.builds(
+    lambda v, step, a, more: b"%sstep:%d - a:%d%s" % (v, step, a, more), st.sampled_from([b"", b"", b"", b"v"]),
+    st.integers(0, 12), st.integers(-9, 9), st.sampled_from([b"", b" - b:0.5", b" - \xff\xfe:\xe2\x96"]))
 noise = st.sampled_from([
     b"", b"x", b"step", b"step:", b"step:step:", b"global_step:7", b"  3%|\xe2\x96\x8e | 3/100 [00:10", b"\xff\xfe\xe2\x96",
-    b"\x1b[32mok\x1b[0m", b"step:9 - ", b"st\0ep:3 - a:1", b"step:8 - a:1\0", b"\0\0\0", b"\0" * 9000, b"y" * 300, b"(p pid=1, ip=1.2.3.4) "])
+    b"\x1b[32mok\x1b[0m", b"step:9 - ", b"st\0ep:3 - a:1", b"step:8 - a:1\0", b"\0\0\0", b"\0" * 9000, b"y" * 300,
+    b"(p pid=1, ip=1.2.3.4) "])
 ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b"\r", b"", b"\n\n", b"\0"])
 logs = st.lists(st.tuples(st.one_of(step_lines, noise), ends), max_size=40).map(lambda pairs: b"".join(map(b"".join, pairs)))
 
@@ -281,7 +283,8 @@ def make_fifo(path):
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize("make", [make_fifo, os.mkdir, lambda path: os.symlink("nowhere", path), lambda path: os.symlink(path, path),
+@pytest.mark.parametrize("make", [make_fifo, os.mkdir, lambda path: os.symlink("nowhere", path), lambda path: os.symlink(path,
+    path),
                                   lambda path: None, lambda path: os.symlink("/dev/zero", path),
                                   lambda path: os.symlink("/dev/tty", path)],
                          ids=["fifo", "directory", "dangling", "circle", "absent", "zero", "tty"])
@@ -355,14 +358,21 @@ def test_growth_in_any_pieces_is_as_one_reading(tmp_path_factory, data, cuts, li
     assert b"".join(line + b"\n" for _, line in text).replace(b"\0", b"") == whole.replace(b"\0", b"")
     for offset, line in text:
         assert data[offset:offset + len(line)] == line
-    # The track that it makes is the one that is read backwards, with and without a beginning that was read so.
     assert lines.extend_track(Track(path, (), True), points, 10 ** 6) == make_track(path, read_plainly(whole))
-    at = min(cuts or [0], default=0) % (len(data) + 1)
-    first = read(path, size_bytes=at)
-    rest, _, _ = grow(path, b"", [], start=lines.start_follow(path, lines.find_last_end(path, at)))
-    both = lines.extend_track(first, rest, 10 ** 6)
-    if not re.search(rb"[^\n]\r[^\n]|\0", whole[:at]):
-        assert both._replace(earlier=()) == make_track(path, read_plainly(whole))._replace(earlier=())
+
+
+@given(data=logs, at=st.integers(0, 1500), limit_bytes=st.sampled_from([64, 1 << 22]))
+def test_from_the_end_on_nothing_is_lost_or_told_twice(tmp_path_factory, data, at, limit_bytes):
+    """What `status` read of a log, and what was appended since, is what it would read now."""
+    data += b"\n"
+    at = min(at, len(data))
+    path = write(tmp_path_factory.getbasetemp() / "log", data)
+    track = read(path, size_bytes=at)
+    follow = lines.start_follow(path, lines.find_last_end(path, at))
+    assert data[:follow.offset] == data[:data.rfind(b"\n", 0, at) + 1]
+    points, text, _ = grow(path, b"", [], max(limit_bytes, len(data) // 400), start=follow)
+    assert lines.extend_track(track, points, 10 ** 6) == read(path)
+    assert len(text) == data.count(b"\n", follow.offset)
 
 
 def test_what_was_read_already_is_not_told_twice(tmp_path):
@@ -486,7 +496,8 @@ def test_a_hole_up_to_the_end_is_waited_out(tmp_path):
 @given(data=logs)
 def test_lines_are_counted_as_grep_counts_them(tmp_path_factory, data):
     path = write(tmp_path_factory.getbasetemp() / "log", data)
-    found = subprocess.run(["grep", "-anb", "", path], stdout=subprocess.PIPE, env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"}).stdout
+    found = subprocess.run(["grep", "-anb", "", path], stdout=subprocess.PIPE, env={"LC_ALL": "C",
+    "PATH": "/usr/bin:/bin"}).stdout
     places = [line.split(b":", 2)[:2] for line in found.split(b"\n") if re.match(rb"\d+:\d+:", line)]
     for number, offset in places[::5]:
         assert lines.count_line(path, int(offset)) == int(number)

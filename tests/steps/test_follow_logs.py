@@ -1,5 +1,6 @@
 """Following a log: where its last lines begin, what came since, names of logs, lines that may be shown. Real files."""
 import os
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from rlrun.errors import MACHINE, USAGE, OperatorError
 from rlrun.stacks import load_health
 from rlrun.steps import follow_logs as f
+from rlrun.steps import follow_run
 from rlrun.vitals import Target
 
 LOGS = {"trainer": "/r/trainer.log", "orchestrator": "/r/o.log", "env train reverse-text": "/r/a.log",
@@ -80,7 +82,8 @@ def test_a_name_is_found(name, expected):
 
 
 @pytest.mark.parametrize("name, shown, hidden", [
-    ("env reverse-text", ["/r/a.log", "/r/b.log"], ["/r/c.log"]), ("vllm", list(LOGS.values()), []), ("", list(LOGS.values()), [])])
+    ("env reverse-text", ["/r/a.log", "/r/b.log"], ["/r/c.log"]), ("vllm", list(LOGS.values()), []),
+    ("", list(LOGS.values()), [])])
 def test_an_unknown_or_ambiguous_name_lists_the_logs(name, shown, hidden):
     with pytest.raises(OperatorError) as error:
         f.pick_log(LOGS, name)
@@ -309,6 +312,38 @@ def test_the_newest_attempt(tmp_path):
         before = f.find_newest(target, "trainer")
         write(folder / "trainer.log", b"x")
         now = f.find_newest(target, "trainer")
-        assert now == str(folder / "trainer.log") and f.find_newest(target, "orchestrator") == f.find_newest(target, "launch") == ""
+        assert now == str(folder / "trainer.log") and not f.find_newest(target, "orchestrator")
+        assert not f.find_newest(target, "launch")
         assert number == 1 or f.name_place(before or str(tmp_path / "logs" / "attempt_1" / "trainer.log"), now) == folder.name
     assert f.name_place("/a/x.log", "/a/y.log") == "y.log"
+
+
+def test_the_main_log_takes_the_launch_logs_place(tmp_path):
+    launch, main = write(tmp_path / "launch.log", b"x"), str(tmp_path / "trainer.log")
+    target = make_target(logs={"trainer": main, "launch": launch}, state="unknown")
+    stream = f.open_stream("launch", launch)
+    sight = follow_run.make_sight(target, stream)
+    assert follow_run.find_other(sight, stream, True) is None
+    write(tmp_path / "trainer.log", b"y")
+    other = follow_run.find_other(sight, stream, True)
+    assert (other.name, other.path, other.words) == ("trainer", main, "trainer")
+    assert follow_run.find_other(sight, stream, False) is None  # it was asked for by name
+    # One that stands in for the main log has all that it has.
+    stand_in = sight._replace(target=make_target(logs={"train": main, "launch": launch}, stack="lego", state="unknown"))
+    assert follow_run.find_other(stand_in, stream._replace(name="train"), True) is None
+    f.close_stream(stream)
+
+
+def test_a_run_whose_processes_are_gone_is_over(tmp_path):
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        target = make_target(logs={"trainer": str(tmp_path / "t.log")}, pids=(("trainer", process.pid),))
+        sight = follow_run.make_sight(target, f.open_stream("trainer", "/nowhere"))
+        assert follow_run.look_again(sight, 0.0) is sight
+    finally:
+        process.kill()
+        process.wait()
+    sight = follow_run.look_again(sight, 0.0)
+    assert sight.is_over and sight.target.state == "over"
+    elsewhere = follow_run.make_sight(make_target(state="elsewhere"), f.open_stream("trainer", "/nowhere"))
+    assert not follow_run.look_again(elsewhere, 1e12).is_over

@@ -28,3 +28,20 @@ def test_format_mib():
     assert durations.format_mib(61000) == "59.6 GiB"
     assert durations.format_mib(0) == "0 B"
     assert durations.format_mib(None) == "unknown"
+
+
+@pytest.mark.parametrize("text,seconds", [
+    ("90", 90), ("45s", 45), ("90m", 5400), ("6h", 21600), ("1h30m", 5400), ("1.5h", 5400), ("2d", 172800), ("1d2h3m4s", 93784),
+    (" 6H\n", 21600), ("0", 0), ("0s", 0), ("1m30", 90), ("0.5s", 0.5), ("999999d", 999999 * 86400.0), ("1h0m", 3600)])
+def test_parse_duration(text, seconds):
+    assert durations.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", [
+    "", " ", "h", "s", "-5", "-5m", "+5", "1h 30m", "30m1h", "1h1h", "1.h", ".5h", "1e3", "nan", "inf", "infinity", "1_000",
+    "5 m", "1w",
+    "5min", "1h30m!", "\u0665", "\uff15m", "0x10", "1,5h", "9" * 400, "1h\n30m", "5\0", "None"])
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError) as error:
+        durations.parse_duration(text)
+    assert "not a duration" in str(error.value) and "\n" not in str(error.value)
