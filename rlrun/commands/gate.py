@@ -11,6 +11,7 @@ from ..steps import examine, grow, shape_status
 from ..text import terminal as term
 from ..text import vitals_report
 from ..text.durations import format_elapsed, parse_duration
+from ..text.shell import quote_words
 from ..vitals import GateResult, Status
 from . import status as status_command
 
@@ -121,7 +122,9 @@ def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limi
     if found.ending is not None and found.ending.first_error is not None:
         lines.append("  the first error: %s" % vitals_report.show_quote(found.ending.first_error))
     if code:
-        lines += ["  next: rlrun status %s" % (growing.target.id or next(iter(growing.target.logs.values()), ""))]
+        target = growing.target
+        again = target.id or next(iter(target.logs.values()), "") or str(target.pids[0][1] if target.pids else target.name)
+        lines += ["  next: rlrun status %s" % quote_words([again])]
     term.print_result(terminal, "\n".join(lines))
     return code
 

@@ -183,7 +183,7 @@ def read_outline(kind: str, head: Union[bytes, str], told: Told) -> Outline:
     trials = {"eval": env.get("EVAL_JOBS_DIR"), "infer": env.get("RESULTS_DIR")}.get(kind) or env.get("HARBOR_TRIALS_DIR", "")
     base = env.get("PWD") or env.get("REPO_ROOT") or told.get("root") or ""  # the trainer works where the runner was started
     block = output.block or output.summary_text
-    if kind != "train":
+    if kind in ("eval", "infer"):
         nodes = _read_count(env.get("VLLM_NNODES", "")) if kind == "infer" else None
         return Outline(nodes=nodes or 1, trials=_join(base, trials), block=block)
     project, experiment = value("trainer.project_name", "PROJECT_NAME"), value("trainer.experiment_name", "EXP_NAME")

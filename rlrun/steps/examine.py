@@ -53,6 +53,8 @@ def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
     is_fresh = idle is not None and idle <= limit
     readings = signatures.read_metrics(health.METRICS, proof)
     verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, is_fresh, bool(evidence.tracks), readings)
+    if verdict == UNKNOWN or any(one.name == "run:stalled" for one in findings):
+        left, rests_on = None, ""
     checkpoint = health.find_checkpoint(outline, tell_target(target))
     readings += _tell_absent(health, evidence, points, outline) if points else ()
     return Status(
@@ -231,7 +233,7 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
         return AT_RISK, "%s: %s; %s" % (bad[0].key, bad[0].words or "out of its usual range", written)
     if findings:
         return HEALTHY, "nothing grave; noted: %s; %s" % (", ".join(one.name for one in findings), written)
-    return HEALTHY, "no known signature matched; %s" % written
+    return HEALTHY, "no known signature matched; %s%s" % (written, "" if target.state == "live" else "; no process of it is here")
 
 
 def _recommend(target: Target, verdict: str, findings: List[Finding], ending: Optional[Ending],

@@ -2,7 +2,7 @@
 process table and logs' own words; two runs are never taken for one."""
 import os
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..health import lines
@@ -70,15 +70,20 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
     record where rlrun launched it."""
     by_pid: Dict[int, Dict[str, Any]] = {}
     jobs: List[Dict[str, Any]] = []
+    left: Set[int] = set()
     for root in sorted({scene.root} | {run.root for run in scene.runs if run.root}):
         for one in records.list_records(root, _NEWEST) if root else ():
             identity = records.read_identity(one)
             if identity and not one["exit"] and procs.is_alive(identity):
                 by_pid[identity.pid] = one
+            elif identity and not one["jobs"]:
+                left.update(_find_left(one, scene))
             elif root == scene.root and (one["jobs"] or one.get("is_submission")):
                 jobs.append(one)
     found = []
     for run in scene.runs:
+        if set(run.pids) & left:
+            continue  # what a killed runner left behind (S5): its record tells
         own = next((by_pid[pid] for pid in (run.top.pid,) + run.pids if pid in by_pid), None)
         own = own or next((by_pid[pid] for pid in procs.find_ancestors(scene.processes, run.top.pid) if pid in by_pid), None)
         found.append(from_record(own, scene, run) if own else from_live(run, scene))
@@ -193,9 +198,9 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if where == "over" and identity and identity.pid in scene.processes and procs.is_dead(scene.processes[identity.pid]) \
             and scene.processes[identity.pid].start_ticks == identity.start_ticks:
         notes.append("its runner (pid %d) is a zombie: it has ended, and its parent has not taken notice" % identity.pid)
-    left = records.find_left(record, scene.processes)
+    left = _find_left(record, scene) if where == "over" else ()
     if left:
-        notes.append("it has ended, and %d of its processes live on: kill -s TERM %s" % (
+        notes.append("its runner is gone, and %d of its processes live on: kill -s TERM %s" % (
             len(left), " ".join(map(str, left[:20]))))
     pids = _name_pids(run, scene) if run and where == "live" else ()
     if state == "running" and identity and identity.pid not in [pid for _, pid in pids]:
@@ -208,6 +213,11 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
                   tuple(health.find_siblings(told, _read_nodes(record))), tuple(notes), record,
                   tuple((job, str(record["job_states"].get(job) or "unknown")) for job in record["jobs"]),
                   runner.get("pgid") or runner.get("pid") or 0)
+
+
+def _find_left(record: Dict[str, Any], scene: Scene) -> Tuple[int, ...]:
+    """What lives on of a run whose runner is gone, also where nobody recorded its end."""
+    return records.find_left(record if record["exit"] else dict(record, exit={"status": None}), scene.processes)
 
 
 def _judge_jobs(record: Dict[str, Any]) -> str:
@@ -275,6 +285,8 @@ def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
 def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
     if told.get("run_dir"):
         return os.path.basename(str(told["run_dir"]).rstrip("/"))
+    if told.get("train_log"):
+        return os.path.splitext(os.path.basename(str(told["train_log"])))[0]
     return next((os.path.splitext(os.path.basename(path))[0] for path in logs.values()), "")
 
 
@@ -299,7 +311,8 @@ def _from_files(path: str, scene: Scene) -> Target:
             raise OperatorError("%s holds no log of a run" % path, "Name a run's directory, or one of its logs.", USAGE, "no-run")
     changed = max((one.modified_seconds for one in map(lines.stat_log, logs.values()) if one), default=0.0)
     grows = scene.now_seconds - changed < GROWING_SECONDS
-    note = "no process of it is here, and its log grows: it runs on another node, or out of sight" if grows else \
+    note = "no process of it is here, and its log was written just now: it runs on another node or out of sight, or has just " \
+        "ended" if grows else \
         "no process of it is here, and rlrun has no record of it: whether it lives elsewhere can't be told"
     name = os.path.basename(run_dir.rstrip("/")) if run_dir else os.path.splitext(os.path.basename(path))[0]
     return Target("", name, stack, "", "", "elsewhere" if grows else "unknown", logs, "", run_dir, "", "", (), None, None, (),

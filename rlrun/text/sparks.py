@@ -45,12 +45,12 @@ def draw_bar(part: float, width: int = _BAR_WIDTH) -> str:
 
 
 def format_number(value: float) -> str:
-    """`0.3125`, `1e-06`, `5120`, `nan`: four digits that count."""
+    """`0.3125`, `1e-06`, `5120`, `nan`: four digits that count; six just below 1, where what is missing counts (`0.99899`)."""
     if not math.isfinite(value):
         return repr(value)
     if value == int(value) and abs(value) < 1e7:
         return "%d" % value
-    return "%.4g" % value
+    return ("%.6g" if 0.9 <= abs(value) < 1 else "%.4g") % value
 
 
 def format_pace(seconds: float) -> str:

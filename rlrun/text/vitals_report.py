@@ -74,7 +74,8 @@ def _render_progress(status: Status) -> List[str]:
     if started is not None:
         ended = (status.target.exit or {}).get("duration_seconds")
         running = status.now_seconds - started
-        parts.append("running %s" % format_elapsed(running) if status.target.state in ("elsewhere", "live") else
+        is_running = status.target.state in ("elsewhere", "live") and status.verdict != "unknown"
+        parts.append("running %s" % format_elapsed(running) if is_running else
                      "ran %s, launched %s" % (format_elapsed(float(ended)), format_age(running))
                      if isinstance(ended, (int, float)) else "launched %s" % format_age(running))
     if status.seconds_per_step is not None:

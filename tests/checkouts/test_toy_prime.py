@@ -15,7 +15,7 @@ import pytest
 
 from . import PRIME_TEMPLATE_DIR, add_prime_config, build_prime_checkout, list_prime_files, write_fake_program
 
-MAX_BYTES = 80000
+MAX_BYTES = 84000
 RL, SFT = "examples/basic/reverse-text/rl.toml", "examples/basic/reverse-text/sft.toml"
 RESOLVE = ("import json, sys; from prime_rl.utils.config import cli; from prime_rl.configs.%s import %s as C; "
            "print(json.dumps(cli(C).model_dump(mode='json')))")
@@ -299,9 +299,10 @@ SICK = {
                          ("trainer", DEATH)]),
     "trace": (1, 3, [("orchestrator", r"ERROR Fatal error in run_orchestrator\nTraceback(.*\n)+KeyError"), ("trainer", DEATH)]),
     "oom": (1, 3, [("trainer", r"ERROR Fatal error in train\n(.*\n)+.*torch\.OutOfMemoryError: CUDA out of memory\.")]),
-    "nccl": (1, 3, [("trainer", r"\[Rank 1\] Watchdog caught (.*\n)+.*\[Rank 0\] Watchdog (.*\n)+.*DistBackendError'\n"
-                     "ChildFailedError: local_rank 0, exitcode -6")]),
-    "kill": (1, 4, [("trainer", r"Step 4 \|   3\.2s \| Loss 0\.01ChildFailedError: local_rank 0, exitcode -9")]),
+    "nccl": (1, 3, [("trainer", r"\[Rank 1\] Watchdog caught (.*\n)+.*\[Rank 0\] Watchdog (.*\n)+.*DistBackendError'\n(.*\n)*"
+                     r".* failed \(exitcode: -6\) local_rank: 0 ")]),
+    "kill": (1, 4, [("trainer", r"Step 4 \|   3\.2s \| Loss 0\.01\n.* failed \(exitcode: -9\) local_rank: 0 "),
+                     ("trainer", r"Signal 9 \(SIGKILL\) received by PID \d+")]),
     "early": (0, 3, [("orchestrator", "INFO Pipeline drained, exiting main loop"), ("trainer", "SUCCESS RL trainer finished!")]),
 }
 

@@ -283,8 +283,8 @@ def make_fifo(path):
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize("make", [make_fifo, os.mkdir, lambda path: os.symlink("nowhere", path), lambda path: os.symlink(path,
-    path),
+@pytest.mark.parametrize("make", [make_fifo, os.mkdir, lambda path: os.symlink("nowhere", path),
+                                  lambda path: os.symlink(path, path),
                                   lambda path: None, lambda path: os.symlink("/dev/zero", path),
                                   lambda path: os.symlink("/dev/tty", path)],
                          ids=["fifo", "directory", "dangling", "circle", "absent", "zero", "tty"])
@@ -358,7 +358,8 @@ def test_growth_in_any_pieces_is_as_one_reading(tmp_path_factory, data, cuts, li
     assert b"".join(line + b"\n" for _, line in text).replace(b"\0", b"") == whole.replace(b"\0", b"")
     for offset, line in text:
         assert data[offset:offset + len(line)] == line
-    assert lines.extend_track(Track(path, (), True), points, 10 ** 6) == make_track(path, read_plainly(whole))
+    expected = make_track(path, read_plainly(whole))
+    assert lines.extend_track(Track(path, (), True), points, 10 ** 6) == expected._replace(earlier=expected.earlier[-16:])
 
 
 @given(data=logs, at=st.integers(0, 1500), limit_bytes=st.sampled_from([64, 1 << 22]))
@@ -371,7 +372,9 @@ def test_from_the_end_on_nothing_is_lost_or_told_twice(tmp_path_factory, data, a
     follow = lines.start_follow(path, lines.find_last_end(path, at))
     assert data[:follow.offset] == data[:data.rfind(b"\n", 0, at) + 1]
     points, text, _ = grow(path, b"", [], max(limit_bytes, len(data) // 400), start=follow)
-    assert lines.extend_track(track, points, 10 ** 6) == read(path)
+    expected = read(path)
+    assert lines.extend_track(track, points, 10 ** 6)._replace(earlier=()) == expected._replace(earlier=())
+    assert lines.extend_track(track, points, 10 ** 6).earlier[-16:] == expected.earlier[-16:]
     assert len(text) == data.count(b"\n", follow.offset)
 
 
@@ -496,8 +499,8 @@ def test_a_hole_up_to_the_end_is_waited_out(tmp_path):
 @given(data=logs)
 def test_lines_are_counted_as_grep_counts_them(tmp_path_factory, data):
     path = write(tmp_path_factory.getbasetemp() / "log", data)
-    found = subprocess.run(["grep", "-anb", "", path], stdout=subprocess.PIPE, env={"LC_ALL": "C",
-    "PATH": "/usr/bin:/bin"}).stdout
+    env = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+    found = subprocess.run(["grep", "-anb", "", path], stdout=subprocess.PIPE, env=env).stdout
     places = [line.split(b":", 2)[:2] for line in found.split(b"\n") if re.match(rb"\d+:\d+:", line)]
     for number, offset in places[::5]:
         assert lines.count_line(path, int(offset)) == int(number)

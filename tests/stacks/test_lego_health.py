@@ -26,7 +26,7 @@ def write(path, text="x\n", age=None):
 
 
 def test_logs(tmp_path):
-    own, launch = str(tmp_path / "e.log"), write(tmp_path / "launch.log", age=0)
+    own, launch = str(tmp_path / "e.log"), write(tmp_path / "launch.log", "sweep\n", age=0)
     told = {"train_log": own, "launch_log": launch, "vllm_log": None}
     assert lego.list_logs("train", told) == {"train": launch, "launch": launch}  # the trainer has not begun
     write(tmp_path / "e.log", age=3600)
@@ -34,6 +34,9 @@ def test_logs(tmp_path):
     found = lego.list_logs("train", told)
     vllm = str(tmp_path / "e_vllm.log")
     assert list(found.items()) == [("train", launch), ("launch", launch), ("vllm", vllm)]  # e.log is an earlier run's
+    write(tmp_path / "launch.log", "sweep\nx\ndone\n", age=0)
+    write(tmp_path / "e.log", "x\n", age=3600)
+    assert next(iter(lego.list_logs("train", told).items())) == ("train", own)  # both hold its last line: it only stands still
     write(tmp_path / "e.log", age=0)
     assert next(iter(lego.list_logs("train", told).items())) == ("train", own)
     assert next(iter(lego.list_logs("eval", told))) == "eval" and lego.list_logs("infer", told)["infer"] == own

@@ -135,6 +135,20 @@ def _signal_tree(pid, number):
             pass
 
 
+def tell_failure(rank, process):
+    """What torch.distributed.elastic says of a rank that failed."""
+    code = process.returncode
+    head = time.strftime("E%m%d %H:%M:%S.000000 ") + "%d torch/distributed/elastic/multiprocessing/api.py:984] " % os.getpid()
+    told = "Signal %d (%s) received by PID %d" % (-code, signal.Signals(-code).name, process.pid) if code < 0 else \
+        "To enable traceback see: the documentation"
+    lines = ["", head + "failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s" % (
+        code, rank, process.pid, sys.executable),
+             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "=" * 60, "train.py FAILED",
+             "  rank      : %d (local_rank: %d)" % (rank, rank), "  exitcode  : %d (pid: %d)" % (code, process.pid),
+             "  error_file: <N/A>", "  traceback : " + told, "=" * 60, ""]
+    os.write(1, "\n".join(lines).encode())
+
+
 def torchrun():
     """Starts the ranks, hands on what the first of them says, and fails when one does."""
     words, options = sys.argv[1:], {}
@@ -160,4 +174,5 @@ def torchrun():
         if process.wait():
             time.sleep(1 if process.returncode == -signal.SIGTERM else 0)  # whoever ends the ranks is about to end this too
             stop(ranks)
-            sys.exit("ChildFailedError: local_rank %d, exitcode %d" % (rank, process.returncode))
+            tell_failure(rank, process)
+            sys.exit(1)
