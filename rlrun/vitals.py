@@ -167,6 +167,7 @@ class Target(NamedTuple):
     record: Optional[Dict[str, Any]] = None
     jobs: Tuple[Tuple[str, str], ...] = ()  # Slurm's: id and state
     group: int = 0  # its process group, for the stop command
+    stop: str = ""  # the stop command of a run that was not launched by rlrun
 
 
 class Status(NamedTuple):

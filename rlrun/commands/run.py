@@ -11,7 +11,8 @@ from ..stacks import load_stack
 from ..steps import (claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, records, shapes,
                      survey)
 from ..steps.board import pick_served
-from ..steps.judge_machine import describe_process, describe_stop
+from ..steps.guard import describe_stop
+from ..steps.judge_machine import describe_process
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age

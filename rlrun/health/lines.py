@@ -367,7 +367,6 @@ def read_grown(follow: Follow, limit_bytes: int = 1 << 22) -> Grown:
         found.append((end - len(line), line))
     if is_skipping and _find_line_end(pending) >= 0:
         pending, is_skipping = pending[_find_line_end(pending) + 1:], False
-    pending = pending.lstrip(b"\0")
     if len(pending) > LINE_BYTES:
         # A bar that rewrites its line without end, or a line that is none: only its last state is kept.
         pending = pending[_find_line_begin(pending, len(pending)):]

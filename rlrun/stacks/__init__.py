@@ -56,7 +56,8 @@ and no process is started but through host/.
   + SIGNATURES                              (Signature, …) the ways to fail that are known, gravest first
   + GATES                                   (Gate, …) by which a first step is judged
   + STAGES                                  (pattern, words) of bytes that logs hold before the first step, in the order in
-                                            which a start goes through them; `words` may hold {0}, the pattern's first group
+                                            which a start goes through them; `words` may hold {0}, the pattern's first group, and
+                                            {nodes}, how many the run has
   + FINISHED                                patterns of bytes by which a log says that the run has finished
   + parse_step(source, line, wanted)        Point of a line's text (offset 0), None where it is no step line; `wanted`: the
                                             keys (`x/*`: all that begin so) to keep, None for all

@@ -170,7 +170,7 @@ def read_outline(kind: str, head: Union[bytes, str], told: Told) -> Outline:
     from .lego_output import parse_output
     text = head.decode("utf-8", "replace") if isinstance(head, bytes) else head
     setup = _cut_setup(text)
-    output = parse_output(setup)
+    output = parse_output(setup if "=== " in setup else "")  # a trainer's log alone has nothing of the runner's
     env = output.environment
     words = _read_words(next((output.commands[name] for name in ("Launch", "Harbor", "Infer") if name in output.commands), ""))
     shown = strip_colour(text) if len(text) > len(setup) or not env else _read_trainer(kind, told)

@@ -182,6 +182,8 @@ GATES: Tuple[Gate, ...] = (
 # In the order of a start. Sources: scripts/train/lib/ray.sh, scripts/{eval,infer}/lib/vllm.sh, scripts/lib/vllm_serve.sh, verl's
 # ray_trainer and fully_async_main, vLLM's loader and model runner, src/verl_patch/agent_loop/progress_tracker.py.
 STAGES: Tuple[Tuple[bytes, str], ...] = (
+    # [config] /x/scripts/train/configs/demo.env
+    (rb"(?m)^\[config\] /|^=== Launching Harbor ", "the runner reads its config and checks it"),
     # [shm] before cleanup:
     (rb"\[shm\] before cleanup", "sweep: clearing what earlier runs left"),
     # [HEAD] starting ray head
@@ -189,7 +191,7 @@ STAGES: Tuple[Tuple[bytes, str], ...] = (
     # [WORKER] waiting for head 10.0.0.1:6379
     (rb"\[WORKER\] waiting for head (\S+)", "waiting for the head {0} to answer"),
     # Ray runtime started.
-    (rb"(?m)^[^\n]{0,12}[Rr]ay runtime started", "Ray is up; waiting for nodes to join"),
+    (rb"(?m)^[^\n]{0,12}[Rr]ay runtime started", "Ray is up; waiting for all {nodes} nodes to join"),
     # [WORKER] joined; head drives training. exiting worker script.
     (rb"\[WORKER\] joined", "worker joined; the head node drives the run"),
     # Active:  (of `ray status`, which the head prints once all have joined)

@@ -22,6 +22,8 @@ def _gather(evidence: Evidence) -> List[Any]:
 
 def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional[int], outline: Outline) -> Optional[Ending]:
     """How it ended; None where nothing says that it did: another node's run, or a log without a process."""
+    if target.state != "over" and not _has_mark(evidence, ERROR_MARKS + (b"inish",)):
+        return None
     from ..health import endings
     texts = _gather(evidence)
     patterns = _compile_all(health.FINISHED)
@@ -45,6 +47,10 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
         name = target.id or next(iter(target.logs.values()), "")
         return ending._replace(first_error=_quote_reason(texts), advice=ending.advice or ("rlrun logs %s -n 60" % name,))
     return ending
+
+
+def _has_mark(evidence: Evidence, marks: Tuple[bytes, ...]) -> bool:
+    return any(mark in text.data for text in evidence.texts.values() for mark in marks)
 
 
 def _quote_reason(texts: List[Any]) -> Optional[Quote]:
@@ -75,7 +81,7 @@ def _judge_job(target: Target, found: Any, finished: bool, step: Optional[int], 
 
 def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
     """The last errors that the logs tell, shutdown noise aside."""
-    if not any(mark in text.data for text in evidence.texts.values() for mark in ERROR_MARKS):
+    if not _has_mark(evidence, ERROR_MARKS):
         return ()
     from ..health import endings
     patterns = _compile_all(load_health(target.stack).FINISHED)

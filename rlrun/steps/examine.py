@@ -127,7 +127,7 @@ def find_stage(health: Any, evidence: Evidence) -> str:
                 last = match
         if last is not None:
             groups = [(group or b"").decode("utf-8", "replace").strip() for group in last.groups()]
-            found = words.format(*groups) if groups else words
+            found = words.format(*groups, nodes=evidence.outline.nodes)
     return found
 
 

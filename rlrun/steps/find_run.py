@@ -1,11 +1,12 @@
 """Which run is meant: by a record's id, an experiment's name, a log, a run directory, a pid, or none of them. Reads records,
 process table and logs' own words; two runs are never taken for one."""
 import os
+import re
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..health import lines
+from ..health import lines, tail
 from ..host import procs
 from ..stacks import STACKS, load_health, load_recognisers
 from ..values import LiveRun, Process
@@ -16,7 +17,8 @@ from . import guard, records
 GROWING_SECONDS = 120.0
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
-_CLAIM_BYTES = 1 << 20
+_CLAIM_BYTES = 1 << 18
+_CLAIM_STEPS = 8
 _TOLD = ("train_log", "launch_log", "run_dir")
 
 
@@ -259,7 +261,7 @@ def from_live(run: LiveRun, scene: Scene) -> Target:
     return Target("", name, run.stack, run.kind, run.root, "live", logs, told.get("launch_log") or "", told.get("run_dir") or "",
                   procs.user_name(run.top.uid), os.uname().nodename, _name_pids(run, scene),
                   scene.now_seconds - run.top.elapsed_seconds, None, tuple(health.find_siblings(told, told.get("nodes") or 1)),
-                  ("not launched by rlrun",) + tuple(notes), None, (), run.top.pgid)
+                  ("not launched by rlrun",) + tuple(notes), None, (), run.top.pgid, guard.describe_stop(run))
 
 
 def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
@@ -302,6 +304,8 @@ def _from_files(path: str, scene: Scene) -> Target:
         if any(lines.stat_log(one) for one in logs.values()):
             steps = sum(_count_steps(health, source, logs[source]) for source in health.SOURCES if source in logs)
             best = max(best, (steps, stack, run_dir, logs), key=lambda one: one[0])
+            if steps >= _CLAIM_STEPS:
+                break
     _, stack, run_dir, logs = best
     if best[0] <= 0:
         stack, guessed = _guess_log(path)
@@ -341,19 +345,23 @@ def _claim_log(health: Any, path: str) -> Dict[str, str]:
 
 
 def _count_steps(health: Any, source: str, path: str) -> int:
-    """How many step lines of a source stand at the end of a log, up to 20."""
+    """How many step lines of a source stand at the end of a log, up to _CLAIM_STEPS."""
     mark = health.STEP_MARKS[source]
     data, _, _ = lines.read_end(path, _CLAIM_BYTES)
-    found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-20:]
+    found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-_CLAIM_STEPS:]
     return sum(1 for one in found if health.parse_step(source, one.decode("utf-8", "replace"), ()))
 
 
 def _guess_log(path: str) -> Tuple[str, Dict[str, str]]:
     """(stack, logs) of a file or a folder by what its logs say: the newest one that holds steps, else the newest that a board
-    would show, else none. Of a file nothing but its name is known."""
+    would show, else none. A file must hold the words of a start, or of an end."""
     if not os.path.isdir(path):
-        first = next(iter(STACKS))
-        return first, {load_health(first).SOURCES[0]: path} if lines.stat_log(path) else {}
+        text = tail.read_head(path, _CLAIM_BYTES) + lines.read_end(path, _CLAIM_BYTES)[0]
+        for stack in STACKS:
+            health = load_health(stack)
+            if any(re.search(one, text) for one in [pattern for pattern, _ in health.STAGES] + list(health.FINISHED)):
+                return stack, {health.SOURCES[0]: path}
+        return "", {}
     paths = [os.path.join(folder, name) for folder in (path, os.path.join(path, "logs")) for name in _list_names(folder)
              if name.endswith((".log", ".out"))]
     logs = sorted((log for log in map(lines.stat_log, paths) if log), key=lambda log: -log.modified_seconds)[:_NEWEST]
@@ -380,6 +388,8 @@ def find_stop(target: Target) -> str:
     """The command that stops a live run, as its stack knows it."""
     if target.state != "live":
         return ""
+    if target.stop:
+        return target.stop
     facts = {"jobs": [job for job, _ in target.jobs], "groups": (target.record or {}).get("groups") or []}
     if not target.group and not target.jobs:
         return ""

@@ -50,7 +50,7 @@ def read_evidence(target: Target, limit_points: int = REPORT_POINTS, is_all: boo
     files = stat_logs(target)
     tracks = {source: read_one_track(health, source, log, limit_points, is_all)
               for source, log in list_sources(health, files).items()}
-    size = _TEXT_BYTES if target.state == "live" else _ENDED_BYTES
+    size = _ENDED_BYTES if target.state == "over" else _TEXT_BYTES
     texts: Dict[str, signatures.Text] = {}
     seen: Set[Tuple[int, int]] = set()
     for name in _pick_logs(files, health.SOURCES):

@@ -145,3 +145,13 @@ def has_worker(processes: Dict[int, Process], tree: Set[int]) -> bool:
     """Is there a worker among these processes?"""
     classified = _classify({pid: processes[pid] for pid in tree if pid in processes}, set())
     return any(role.role == "worker" for role in classified.roles.values())
+
+
+def describe_stop(run: LiveRun) -> str:
+    """The command that stops a live run: its stack's signal to its group; to each process where the group is somebody
+    else's too; SIGTERM where SIGINT is ignored (S3)."""
+    name = load_recognisers()[run.stack].STOP_SIGNAL
+    name = "TERM" if name == "INT" and procs.ignores_interrupt(run.top.pid) else name
+    if run.top.pgid == run.top.pid:
+        return "kill %s -- -%d" % ("-INT" if name == "INT" else "-s " + name, run.top.pgid)
+    return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))

@@ -4,11 +4,12 @@ import re
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from ..host import disks, gpus, ports, procs
-from ..stacks import load_recognisers, load_stack
+from ..stacks import load_stack
 from ..text.durations import format_bytes, format_elapsed, format_mib
 from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls
 from ..values import Check, Gpu, GpuHolder, LiveRun, Machine, Plan, Process, Sweep, SweptProcess
+from .guard import describe_stop
 
 # Below this a GPU counts as free: a driver and an idle context take some hundred MiB (eval's own wait uses it too).
 FREE_GPU_MIB = 2000
@@ -73,16 +74,6 @@ def describe_hidden(machine: Machine) -> str:
     if not machine.processes:
         return "there is no process table here (/proc is not mounted): no run, worker or holder could be seen"
     return "this machine hides other users' processes (hidepid): judged by what is visible"
-
-
-def describe_stop(run: LiveRun) -> str:
-    """The command that stops a live run: its stack's signal to its group; to each process where the group is somebody
-    else's too; SIGTERM where SIGINT is ignored (S3)."""
-    name = load_recognisers()[run.stack].STOP_SIGNAL
-    name = "TERM" if name == "INT" and procs.ignores_interrupt(run.top.pid) else name
-    if run.top.pgid == run.top.pid:
-        return "kill %s -- -%d" % ("-INT" if name == "INT" else "-s " + name, run.top.pgid)
-    return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))
 
 
 def _name_some(processes: Tuple[Process, ...]) -> str:

@@ -4,8 +4,8 @@ import re
 from typing import Optional
 
 # 2d   1h30m   1.5h   45s   90
-_DURATION = re.compile(r"(?:([0-9]{1,6}(?:\.[0-9]+)?)d)?(?:([0-9]{1,6}(?:\.[0-9]+)?)h)?(?:([0-9]{1,6}(?:\.[0-9]+)?)m)?"
-                       r"(?:([0-9]{1,9}(?:\.[0-9]+)?)s?)?\Z")
+_DURATION = (r"(?:([0-9]{1,6}(?:\.[0-9]+)?)d)?(?:([0-9]{1,6}(?:\.[0-9]+)?)h)?(?:([0-9]{1,6}(?:\.[0-9]+)?)m)?"
+             r"(?:([0-9]{1,9}(?:\.[0-9]+)?)s?)?\Z")
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -36,7 +36,7 @@ def format_age(seconds: float) -> str:
 def parse_duration(text: str) -> float:
     """Takes `6h`, `90m`, `45s`, `1h30m`, `1.5h`, `2d` or plain seconds; gives seconds. Raises ValueError otherwise."""
     word = text.strip().lower()
-    found = _DURATION.match(word)
+    found = re.match(_DURATION, word)
     if not word or not found:
         raise ValueError("not a duration: %r (write 45s, 90m, 6h or 1h30m)" % text)
     return sum(float(number) * seconds for number, seconds in zip(found.groups(), _UNIT_SECONDS) if number)

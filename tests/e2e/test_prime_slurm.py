@@ -77,6 +77,12 @@ def show_run(box, number=0, env=None):
     return b.rlrun(box, "runs", b.list_runs(box)[number]["id"], env=env).out
 
 
+def ask_status(box, *words, env=None):
+    """The object of `status --json`, with its exit code as "code"."""
+    done = b.rlrun(box, "status", "--json", *words, env=env)
+    return dict(json.loads(done.out), code=done.code, stderr=done.err)
+
+
 def find_row(text, label):
     """The value of a row in a report."""
     return next((line.split(":", 1)[1].strip() for line in text.splitlines() if line.strip().startswith(label + ":")), "")
@@ -134,19 +140,24 @@ def play_life(box):
         other = occupy(cluster)
         found = submit(box, "debug/held", "--run.name", "life", env=QUICK)
         facts = {"found": found, "pending": list_states(box), "record": b.read(os.path.join(found["record"], "record.json"))}
+        facts["status"] = [ask_status(box)]
         job = found["facts"]["jobs"][0]
         facts["truth"] = slurm.ask(cluster, "squeue", "-h", "-o", "%i %P %l %j").splitlines()
         slurm.ask(cluster, "scancel", other)
         slurm.wait_for_state(cluster, job, "RUNNING")
         facts["running"] = list_states(box)
+        facts["status"].append(ask_status(box))
         facts["shown"] = show_run(box)
         let_go(box)
+        facts["gate"] = b.rlrun(box, "gate", "--timeout", "60s")
         facts["end"] = slurm.wait_for_state(cluster, job, "COMPLETED", "FAILED")
         facts["completed"] = list_states(box)
+        facts["status"].append(ask_status(box, "life"))
         facts["shown_later"] = show_run(box)
         facts["json"] = json.loads(b.rlrun(box, "runs", "--json").out)["runs"][0]
         facts["job_log"] = b.read(found["facts"]["job_logs"][job])
         facts["blind"] = b.rlrun(box, "runs", env={"PATH": "/nowhere"})
+        facts["status"].append(ask_status(box, "life", env={"PATH": "/nowhere"}))
         return facts
 
 
@@ -169,6 +180,17 @@ def test_life(play, root, layout):
     assert "Training finished!" in told["job_log"]
     code, out, err = told["blind"]
     assert code == 0 and "job %s unknown" % job in out and "squeue is not on the PATH" in err
+    pending, running, over, blind = told["status"]
+    assert [one["code"] for one in told["status"]] == [0, 0, 4, 4], "step 1 of 3, and its log says that it finished"
+    assert (pending["verdict"], pending["run"]["jobs"]) == ("no step yet", {job: "PENDING"})
+    assert pending["run"]["stop"] == "scancel " + job
+    assert "job %s PENDING" % job in pending["conclusion"]
+    assert (running["run"]["state"], running["run"]["jobs"], running["run"]["pids"]) == ("live", {job: "RUNNING"}, {})
+    assert (over["verdict"], over["ending"]["how"], over["progress"]["step"]) == ("ended", "ended early", 1), "1 of max_steps 3"
+    assert over["run"]["stop"] is None and over["run"]["logs"]["trainer"].startswith(root + "/outputs/life/logs/")
+    assert blind["run"]["state"] == "unknown" and blind["run"]["jobs"] == {job: "unknown"}
+    code, out, _ = told["gate"]
+    assert code == 0 and "the gates are passed at step 1" in out, told["gate"]
 
 
 def play_ends(box):
@@ -185,7 +207,7 @@ def play_ends(box):
         stopped = b.shell(box, stop)
         slurm.wait_for_state(cluster, stop.split()[-1], "CANCELLED")
         return {"states": list_states(box), "running": running, "report": done.out, "stopped": stopped.code, "stop": stop,
-                "shown": show_run(box)}
+                "shown": show_run(box), "status": [ask_status(box, name) for name in ("failed", "cancelled")]}
 
 
 def test_failed_and_cancelled(play, root):
@@ -193,6 +215,10 @@ def test_failed_and_cancelled(play, root):
     assert told["report"].startswith("Submitted\n") and told["stop"] == "scancel 2" and told["stopped"] == 0, told["report"]
     assert told["running"] in ("job 2 pending", "job 2 running")
     assert told["states"] == ["job 2 cancelled", "job 1 failed"]
+    assert [(one["code"], one["verdict"], one["ending"]["how"]) for one in told["status"]] == [
+        (4, "ended", "failed"), (4, "ended", "killed")]
+    for one, words in zip(told["status"], ("job 1 FAILED", "job 2 CANCELLED")):
+        assert words in one["ending"]["words"]
     assert find_row(told["shown"], "stop") == ""
 
 

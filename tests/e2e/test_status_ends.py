@@ -21,7 +21,7 @@ PRIME = {
     "oom": ("failed", "out of memory on the GPU (exit status 1)", "torch.OutOfMemoryError: CUDA out of memory. Tried"),
     "nccl": ("failed", "NCCL timed out: ALLREDUCE, first on rank 1 (exit status 1)", "[Rank 1] Watchdog caught"),
     "trace": ("failed", "(exit status 1)", "KeyError: 'reward'"),
-    "kill": ("failed", "exit status 1", "Error: Trainer failed with exit code 1"),
+    "kill": ("killed", "", "exitcode: -9"),
     "early": ("ended early", "at step 2 of 5", None),
     "broadcast": ("failed", "(exit status 1)", "httpx.HTTPStatusError: Server error '500"),
     "": ("ended well", "its log says that it finished", None),

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -63,8 +62,7 @@ def play_lego(box):
     facts["unknown"] = [b.rlrun(box, "status", word) for word in ("nothing-like-it", "99999999", str(os.getpid()), "/etc/hostname")]
     v.end(one, two)
     facts["three left"] = v.look_shape(box)["run"]["name"]
-    for pid in v.list_tree(three.pid):
-        os.kill(pid, signal.SIGKILL)
+    v.kill_tree(three.pid)
     # no process any more: its log alone, as fresh as it is, then grown cold
     log = v.find_log(box, "one")
     facts["fresh"] = v.look(box, log, cwd="/")
@@ -178,8 +176,7 @@ def test_runs_of_prime_rl_by_hand(play, prime_root):
 def play_zombie(box):
     run = v.start_lego(box, "gone", out=os.path.join(box.folder, "gone.out"))
     v.await_step(v.find_log(box, "gone"), 1)
-    for pid in reversed(v.list_tree(run.pid)):
-        os.kill(pid, signal.SIGKILL)
+    v.kill_tree(run.pid)
     b.wait_for(lambda: b.read_state(run.pid) == "Z", "the zombie")
     return {"pid": run.pid, "named": b.rlrun(box, "status", str(run.pid)), "none": b.rlrun(box, "status"),
             "log": v.look_shape(box, v.find_log(box, "gone"))}

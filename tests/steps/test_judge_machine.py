@@ -4,7 +4,7 @@ import os
 import pytest
 from steps.made import make_gpu, make_machine, make_plan, make_process
 
-from rlrun.steps import judge_machine, shapes
+from rlrun.steps import guard, judge_machine, shapes
 from rlrun.values import GpuHolder, GpuReading, Listener, LiveRun, Port, Sweep, SweepRule, SweptProcess
 
 
@@ -52,9 +52,9 @@ def run_of(*processes):
 
 def test_stop_command_takes_the_group_only_where_it_is_the_run_s():
     own = make_process(999999, "bash")
-    assert judge_machine.describe_stop(run_of(own)) == "kill -INT -- -999999"
+    assert guard.describe_stop(run_of(own)) == "kill -INT -- -999999"
     other = make_process(999999, "bash", pgid=5)
-    assert "-- -" not in judge_machine.describe_stop(run_of(other)) and "999999" in judge_machine.describe_stop(run_of(other))
+    assert "-- -" not in guard.describe_stop(run_of(other)) and "999999" in judge_machine.describe_stop(run_of(other))
 
 
 def test_G1_threshold_counts_what_no_holder_accounts_for():

@@ -29,7 +29,8 @@ def make_reading(key="critic/rewards/mean", row="reward", value=0.3125, trend=(0
 
 
 def make_status(**changes):
-    readings = (make_reading(), make_reading("actor/lr", "grads", 1e-6, [1e-6] * 4), make_reading("training/epoch", "more", 0.5, ()))
+    readings = (make_reading(), make_reading("actor/lr", "grads", 1e-6, [1e-6] * 4),
+                make_reading("training/epoch", "more", 0.5, ()))
     return Status(
         make_target(), "healthy", "no known signature matched; log last written just now", 12, Outline(120, "its log", 10), "",
         275.0, 900.0, 29700.0, "the median of the last 10 steps × 108 to go", 3.0, Checkpoint(10, "/ckpt/global_step_10", ()),
@@ -93,7 +94,8 @@ def test_a_sick_run():
 
 
 @pytest.mark.parametrize("how,head", [("ended well", "✓ ended well"), ("ended early", "✗ ended early"), ("killed", "✗ killed"),
-                                      ("failed", "✗ failed"), ("died without trace", "✗ died without trace"), ("ended", "· over")])
+                                      ("failed", "✗ failed"), ("died without trace", "✗ died without trace"),
+                                      ("ended", "· over")])
 def test_endings(how, head):
     error = Quote("/t/logs/e.log", 5, 6, "ValueError: x")
     target = make_target(state="over", pids=(), exit={"duration_seconds": 3700.0})
@@ -180,7 +182,8 @@ def test_many_processes_and_other_nodes():
     pids = tuple(("env worker", pid) for pid in range(20))
     target = make_target(pids=pids, siblings=("/a", "/b"), jobs=(("12", "RUNNING"),))
     line = find_line(render(make_status(target=target)), "procs")
-    assert "env-worker=0,1,2,3,4,5,6,7…" in line and "job 12 RUNNING" in line and "2 sibling directories of its other nodes" in line
+    for words in ("env-worker=0,1,2,3,4,5,6,7…", "job 12 RUNNING", "2 sibling directories of its other nodes"):
+        assert words in line
     one = render(make_status(target=target._replace(siblings=("/a",))))
     assert "1 sibling directory of its other nodes" in find_line(one, "procs")
 
