@@ -59,12 +59,12 @@ def write_page(path: str, text: str, terminal: term.Terminal) -> None:
     Says where it is.
     OperatorError: exit 5 where it can't be written, exit 2 where the file is no page of ours."""
     from ..steps import record
-    mark = b"<!DOCTYPE html>"
+    mark = b'<meta name="generator" content="rlrun">'  # text/markup.py writes it
     try:
         if os.path.lexists(path):
             with open(path, "rb") as file:
                 head = file.read(4096)
-            if not os.path.isfile(path) or not (head.lstrip().startswith(mark) and b"rlrun" in head):
+            if not os.path.isfile(path) or mark not in head:
                 raise OperatorError("%s is there, and is no page of rlrun's" % path, "Name another file.", USAGE, "html")
         record.write_file(os.path.realpath(path), text)
         term.print_note(terminal, "the page is at %s" % os.path.realpath(path))

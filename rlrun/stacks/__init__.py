@@ -59,6 +59,7 @@ and no process is started but through host/.
                                             which a start goes through them; `words` may hold {0}, the pattern's first group, and
                                             {nodes}, how many the run has
   + FINISHED                                patterns of bytes by which a log says that the run has finished
+  + STOPPED                                 (pattern of bytes, words) by which a log says that somebody stopped the run
   + parse_step(source, line, wanted)        Point of a line's text (offset 0), None where it is no step line; `wanted`: the
                                             keys (`x/*`: all that begin so) to keep, None for all
   + quote_metric(line, key)                 the part of a step line's text that tells step and metric, as it stands there

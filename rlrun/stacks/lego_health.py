@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from ..text.shell import strip_colour
 from ..values import Process
 from ..vitals import Checkpoint, Outline
-from .lego_signs import (FINISHED, GATES, METRICS, SIGNATURES, STAGES, parse_step,  # noqa: F401  (the agreement)
+from .lego_signs import (FINISHED, GATES, METRICS, SIGNATURES, STAGES, STOPPED, parse_step,  # noqa: F401  (the agreement)
                          quote_metric)
 
 STEP_KINDS = ("train",)

@@ -239,6 +239,9 @@ FINISHED: Tuple[bytes, ...] = (
     rb"(?m)^=== Inference complete ===",
 )
 
+# None: bash ends by the signal itself, and so its exit status tells.
+STOPPED: Tuple[Tuple[bytes, str], ...] = ()
+
 # (TaskRunner pid=123) or (TaskRunner pid=123, ip=10.0.0.1)
 _ACTOR = re.compile(r"\(([A-Za-z_][\w.:]*) pid=\d+(?:, ip=[^()\s]{1,64})?\)\s*")
 # [rank0]:

@@ -12,10 +12,10 @@ from ..vitals import Checkpoint, Outline
 from . import prime_rundir
 from .interpreters import read_launched
 from .prime_live import name_tree
-from .prime_signs import (FINISHED, GATES, METRICS, PROGRESS, SIGNATURES, SOURCES, STAGES, STEP_KINDS, STEP_MARKS,
+from .prime_signs import (FINISHED, GATES, METRICS, PROGRESS, SIGNATURES, SOURCES, STAGES, STEP_KINDS, STEP_MARKS, STOPPED,
                           load_object, parse_step, quote_metric)
 
-__all__ = ("FINISHED", "GATES", "METRICS", "PROGRESS", "SIGNATURES", "SOURCES", "STAGES", "STEP_KINDS", "STEP_MARKS",
+__all__ = ("FINISHED", "GATES", "METRICS", "PROGRESS", "SIGNATURES", "SOURCES", "STAGES", "STEP_KINDS", "STEP_MARKS", "STOPPED",
            "find_checkpoint", "find_siblings", "list_logs", "parse_step", "quote_metric", "read_outline", "trace_run")
 
 # What the logs of a part are called below an attempt's folder.

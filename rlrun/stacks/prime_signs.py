@@ -240,6 +240,10 @@ STAGES: Tuple[Tuple[bytes, str], ...] = (
 )
 
 # 12:00:01 SUCCESS RL trainer finished! (colours, or the quotes of JSON, between)
+# 12:00:01 WARNING Received SIGTERM, terminating all processes...     Received interrupt signal, terminating all processes...
+STOPPED: Tuple[Tuple[bytes, str], ...] = (
+    (rb"Received SIGTERM, terminating all processes", "stopped by SIGTERM"),
+    (rb"Received interrupt signal, terminating all processes", "stopped by SIGINT"))
 FINISHED: Tuple[bytes, ...] = tuple(rb"SUCCESS[^\n]{0,40}?" + words for words in (
     rb"RL trainer finished!", rb"SFT trainer finished!", rb"(?:SFT training|Training) finished!", rb"Orchestrator finished\.",
     rb"Evals finished!"))

@@ -42,11 +42,24 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     if is_known and (signal == "SIGKILL" or not is_told):
         from ..host import oom
         oom_kills = oom.read_oom_kills()
+    stopped = _find_stopped(health, texts) if status and not signal and (found is None or found.is_consequence) else None
+    if stopped is not None:
+        return Ending("killed", "%s, as its log says (exit status %s)" % (stopped[0], status), status, "", stopped[1])
     ending = endings.judge_end(status, signal, is_told, step, outline.total, finished, found, oom_kills, is_short)
     if ending.how == "ended early" and ending.first_error is None:
         name = target.id or next(iter(target.logs.values()), "")
         return ending._replace(first_error=_quote_reason(texts), advice=ending.advice or ("rlrun logs %s -n 60" % name,))
     return ending
+
+
+def _find_stopped(health: Any, texts: List[Any]) -> Optional[Tuple[str, Quote]]:
+    """(words, place) of the line by which a log says that somebody stopped the run."""
+    for pattern, words in health.STOPPED:
+        for text in texts:
+            match = re.search(pattern, text.data)
+            if match:
+                return words, quote_match(text, match.start(), match.end())
+    return None
 
 
 def _has_mark(evidence: Evidence, marks: Tuple[bytes, ...]) -> bool:

