@@ -209,7 +209,7 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
               idle: Optional[float], is_fresh: bool, has_log: bool, readings: Tuple[Reading, ...]) -> Tuple[str, str]:
     """(verdict, one line). `is_fresh`: the log is not older than a live run's may be."""
     from ..text.durations import format_age
-    written = "log last written %s" % format_age(idle) if idle is not None else "no log to read"
+    written = "log last written %s" % format_age(max(0.0, idle)) if idle is not None else "no log to read"
     if ending is not None:
         return ENDED, ending.words
     grave = [one for one in findings if one.severity != "note"]

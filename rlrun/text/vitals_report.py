@@ -44,8 +44,8 @@ def render_head(target: Target, title: str) -> str:
     """`rlrun status — my-run            Lego-RL train · plan 3f9c2a71`."""
     left = "rlrun status %s %s" % (DASH, escape_controls(target.name or "a run without a name"))
     digest = str((target.record or {}).get("digest") or "")
-    right = " ".join(word for word in (title, target.kind) if word) + (" · plan %s" % digest if digest else "")
-    return left + " " * max(2, _WIDTH - len(left) - len(right)) + right
+    right = escape_controls(" ".join(word for word in (title, target.kind) if word) + (" · plan %s" % digest if digest else ""))
+    return (left + " " * max(2, _WIDTH - len(left) - len(right)) + right).rstrip()
 
 
 def render_verdict(terminal: Terminal, status: Status) -> str:
@@ -82,14 +82,14 @@ def _render_progress(status: Status) -> List[str]:
         first = " (first %s)" % format_pace(status.first_step_seconds) if status.first_step_seconds is not None else ""
         parts.append("~%s/step%s" % (format_pace(status.seconds_per_step), first))
     if status.idle_seconds is not None:
-        parts.append("log last written %s" % format_age(status.idle_seconds))
+        parts.append("log last written %s" % format_age(max(0.0, status.idle_seconds)))  # a note tells of a clock that is ahead
     lines = [_LABEL % "stage" + escape_controls(" · ".join(parts))]
     if status.step is not None and outline.total:
-        part = status.step / float(outline.total)
+        percent = min(100, 100 * status.step // outline.total)
         left = ""
         if status.left_seconds is not None and status.ending is None:
             left = "  about %s left: %s" % (format_elapsed(status.left_seconds), status.left_from)
-        lines.append(_LABEL % "" + "%s %d %%%s" % (draw_bar(part), int(100 * part), left))
+        lines.append(_LABEL % "" + "%s %d %%%s" % (draw_bar(percent / 100.0), percent, escape_controls(left)))
     elif status.step is not None:
         epochs = "; %d epoch%s planned" % (outline.epochs, "" if outline.epochs == 1 else "s") if outline.epochs else ""
         lines.append(_LABEL % "" + escape_controls("of how many: %s%s" % (outline.total_from or "not told", epochs)))
@@ -207,8 +207,8 @@ def render_candidates(targets: Sequence[Target], now_seconds: float) -> List[str
     lines = []
     for number, one in enumerate(targets, 1):
         pid: Optional[int] = one.pids[0][1] if one.pids else None
-        age = format_age(now_seconds - one.started_seconds) if one.started_seconds is not None else "age unknown"
+        age = "started %s" % format_age(now_seconds - one.started_seconds) if one.started_seconds is not None else "start unknown"
         who = "pid %d (%s)" % (pid, one.user) if pid else one.state
-        lines.append("  %2d. %s  %s %s, %s, started %s" % (number, escape_controls(one.id or one.name), one.kind, who,
-                                                           escape_controls(one.root or one.run_dir or "no checkout"), age))
+        lines.append(escape_controls("  %2d. %s  %s %s, %s, %s" % (
+            number, one.id or one.name, one.kind, who, one.root or one.run_dir or "no checkout", age)))
     return lines
