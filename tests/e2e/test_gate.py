@@ -136,7 +136,6 @@ def play_ended(box):
         b.launch(box, "demo", env=dict(v.STEADY, **env))
         facts[word] = [b.rlrun(box, "gate", "--timeout", "30s"), b.rlrun(box, "gate", "--json", "--timeout", "30s")]
         b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the end")
-        b.wait_for_the_next_second()
     run = v.start_lego(box, "slow", env={"TOY_BRINGUP_SEC": "1000"}, out=os.path.join(box.folder, "slow.out"))
     b.wait_for(lambda: "starting ray head" in b.read(os.path.join(box.folder, "slow.out")), "the stage")
     session = b.open_rlrun(box, "gate")
@@ -183,8 +182,8 @@ def play_prime(box):
         b.add_to_file(orchestrator, "\n")
         gate = start_gate(box, folder, "--json")
         told = os.read(gate.stderr.fileno(), 65536).decode() if kind != "nan" else ""
-        b.add_to_file(orchestrator, lines["orchestrator"].replace("Error 0.0%", "Error 100.0%" if kind == "errors" else "Error 0.0%")
-                      + "\n")
+        share = "100.0" if kind == "errors" else "0.0"
+        b.add_to_file(orchestrator, lines["orchestrator"].replace("Error 0.0%", "Error %s%%" % share) + "\n")
         facts[kind] = finish_gate(gate) + [told]
     return facts
 

@@ -59,7 +59,8 @@ def play_lego(box):
     facts["two"] = {name: v.look_shape(box, word, cwd="/") for name, word in words.items()}
     facts["out"] = v.look_shape(box, out, cwd="/")
     facts["three"] = v.look_shape(box, "three")
-    facts["unknown"] = [b.rlrun(box, "status", word) for word in ("nothing-like-it", "99999999", str(os.getpid()), "/etc/hostname")]
+    facts["unknown"] = [b.rlrun(box, "status", word) for word in (
+        "nothing-like-it", "99999999", str(os.getpid()), "/etc/hostname")]
     v.end(one, two)
     facts["three left"] = v.look_shape(box)["run"]["name"]
     v.kill_tree(three.pid)

@@ -80,7 +80,7 @@ def test_elsewhere_blocks_are_appended_through_truncation_and_replacement(play, 
     steps = [int(block.split("  stage    step ")[1].split(" ")[0]) for block in (first, second)]
     assert steps[1] > steps[0] >= 1 and "step %d of 100000" % steps[0] in first
     for name in ("truncated", "replaced"):
-        assert "rlrun status — one " in facts[name] and "healthy" in facts[name] and "  stage    step " in facts[name], facts[name]
+        assert all(words in facts[name] for words in ("rlrun status — one ", "healthy", "  stage    step ")), facts[name]
     assert facts["err"] == "" and "Traceback" not in facts["last"]
     assert facts["code"] in (0, 4), facts["last"]  # nobody recorded how it ended
 
