@@ -124,7 +124,8 @@ def _parse(command: Command, words: List[str]) -> Any:
                 print_result(make_terminal("never", False, False), message)
 
     extra: Dict[str, Any] = {"color": False} if sys.version_info >= (3, 14) else {}
-    parser = Parser(prog="rlrun " + command.name, description=_capital(command.summary) + ".",
+    end = "" if command.summary.endswith("?") else "."
+    parser = Parser(prog="rlrun " + command.name, description=_capital(command.summary) + end,
                     epilog="example:\n  " + command.example, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter, **extra)
     _load(command).add_arguments(parser)

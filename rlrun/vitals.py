@@ -42,6 +42,9 @@ class Rule(NamedTuple):
     limit: float = 0.0
     steps: int = 1
     source: str = ""  # the log that tells it, "" for the first of the stack's sources
+    # Of a metric: another key, up to whose last step alone the values count. Of lines: "after:N", those that come after the
+    # N-th last step line.
+    at: str = ""
 
 
 class Signature(NamedTuple):
@@ -64,6 +67,7 @@ class Metric(NamedTuple):
     bands: Tuple[Tuple[str, float, str, str], ...] = ()
     source: str = ""
     label: str = ""  # a shorter name for the report; the key is kept where it is ""
+    needs: Tuple[str, ...] = ()  # flags of the outline without which it is shown and not judged
 
 
 class Gate(NamedTuple):

@@ -11,13 +11,15 @@ from ..steps import examine, grow, shape_status
 from ..text import terminal as term
 from ..text import vitals_report
 from ..text.durations import format_elapsed, parse_duration
-from ..text.shell import quote_words
+from ..text.redact import redact
+from ..text.shell import escape_controls, quote_words
 from ..vitals import GateResult, Status
 from . import status as status_command
 
 _TIMEOUT = "60m"
 _POLL_SECONDS = 1.0
 _REFRESH_SECONDS = 3.0
+_COST_TIMES = 20.0  # a look at all processes and records takes at most a twentieth of the time
 _TELL_SECONDS = 300.0
 _POINTS = 2000
 
@@ -51,12 +53,12 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
                             "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")
     started = time.monotonic()
     growing = grow.start(target, _POINTS)
-    told = ""
+    told, pause = "", _REFRESH_SECONDS
     told_at = refreshed_at = started
     while True:
         judged = judge(growing, options.step)
         now = time.monotonic()
-        if judged.code is None and growing.target.state == "over":
+        if growing.target.state == "over" and judged.code != BLOCKED and (judged.code is None or _has_ended_badly(growing)):
             return _finish(growing, judged._replace(code=RUN_ENDED), terminal)
         if judged.code is not None:
             return _finish(growing, judged, terminal)
@@ -65,12 +67,14 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         words = _describe_wait(growing, judged)
         if words != told or now - told_at >= _TELL_SECONDS:
             told, told_at = words, now
-            term.print_note(terminal, "%s: %s (%s of %s)" % (growing.target.name, words, format_elapsed(now - started),
-                                                             format_elapsed(limit)))
+            shown = redact(words, status_command.collect_secrets(growing.target))
+            term.print_note(terminal, escape_controls("%s: %s (%s of %s)" % (
+                growing.target.name, shown, format_elapsed(now - started), format_elapsed(limit))))
         time.sleep(min(_POLL_SECONDS, max(0.05, limit - (now - started))))
-        if now - refreshed_at >= _REFRESH_SECONDS:
-            refreshed_at = now
+        if now - refreshed_at >= pause:
             target = grow.refresh(growing.target)
+            refreshed_at = time.monotonic()
+            pause = max(_REFRESH_SECONDS, _COST_TIMES * (refreshed_at - now))
         growing = grow.update(growing, target)
 
 
@@ -97,9 +101,16 @@ def judge(growing: grow.Growing, step: int) -> Judged:
     return Judged(OK if "passed" in states and "unknown" not in states else None, at, results)
 
 
+def _has_ended_badly(growing: grow.Growing) -> bool:
+    return status_command.pick_code(examine.examine(growing.target, growing.evidence, time.time())) == RUN_ENDED
+
+
 def _describe_wait(growing: grow.Growing, judged: Judged) -> str:
     if judged.step is not None:
         return "; ".join(one.words for one in judged.results if one.state == "unknown") or "step %d" % judged.step
+    last = [point.step for track in growing.evidence.tracks.values() for point in track.points if point.is_training]
+    if last:
+        return "at step %d" % max(last)
     states = ["job %s %s" % pair for pair in growing.target.jobs]
     return examine.find_stage(load_health(growing.target.stack), growing.evidence) or "; ".join(states) or "no step yet"
 
@@ -117,7 +128,7 @@ def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limi
             "ending": shape_status.shape_ending(found.ending, secrets) if found.ending else None}
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
         return code
-    lines: List[str] = ["%s: %s" % (growing.target.name, _conclude(found, judged, limit))]
+    lines: List[str] = [escape_controls("%s: %s" % (growing.target.name, _conclude(found, judged, limit)))]
     lines += vitals_report.render_gates(terminal, judged.results)
     if found.ending is not None and found.ending.first_error is not None:
         lines.append("  the first error: %s" % vitals_report.show_quote(found.ending.first_error))
@@ -136,6 +147,9 @@ def _conclude(found: Status, judged: Judged, limit: float) -> str:
         failed = [one.name for one in judged.results if one.state == "failed"]
         return "%s failed at step %d" % (", ".join(failed), judged.step or 0)
     if judged.code == RUN_ENDED:
-        return "the run ended before the gate: %s" % (found.ending.words if found.ending else "how is not known")
-    where = "no step" if judged.step is None else "not every gate can be judged"
+        words = found.ending.words if found.ending else "how is not known"
+        return "the run ended before the gate: %s" % words if judged.step is None else \
+            "the run has ended, after step %d was told: %s" % (judged.step, words)
+    where = "not every gate can be judged" if judged.step is not None else "no step" if found.step is None else \
+        "at step %d%s" % (found.step, " of %d" % found.outline.total if found.outline.total else "")
     return "%s after %s; %s" % (where, format_elapsed(limit), found.stage or found.conclusion)

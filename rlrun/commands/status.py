@@ -2,9 +2,12 @@
 import argparse
 import json
 import os
+import stat
+import time
 from typing import Any, List, Optional, Tuple
 
 from ..errors import BLOCKED, OK, RUN_ENDED, USAGE, OperatorError
+from ..host import procs
 from ..stacks import load_recognisers
 from ..steps import examine, find_run, gather
 from ..text import terminal as term
@@ -26,18 +29,19 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
-    """Prints the report. Exit 0: healthy, starting, or ended well; 1: at risk or worse; 4: ended badly; 2: several runs."""
+    """Prints the report. Exit 0: healthy, starting, or ended well; 1: at risk, worse or unknown; 4: ended badly; 2: several."""
     target = pick_target(options.run, options.root, terminal)
     query = _ask_gpus(target)
     is_all = bool(options.html) or terminal.is_json
-    evidence = gather.read_evidence(target, gather.PAGE_POINTS if is_all else gather.REPORT_POINTS, is_all)
-    import time
+    evidence = gather.read_evidence(target, gather.PAGE_POINTS if is_all else gather.REPORT_POINTS)
     status = examine.examine(target, evidence, time.time())
     code = pick_code(status)
+    status = hide_secrets(status)
     if terminal.is_json or options.html:
         _print_shape(status, code, options.html, terminal)
     if not terminal.is_json:
-        lines = vitals_report.render_status(terminal, hide_secrets(status), load_title(target.stack), find_rows(status, query))
+        lines = vitals_report.render_status(terminal, status, load_title(target.stack), find_rows(status, query),
+                                            term.measure_columns())
         term.print_result(terminal, "\n".join(lines))
     return code
 
@@ -62,9 +66,11 @@ def write_page(path: str, text: str, terminal: term.Terminal) -> None:
     mark = b'<meta name="generator" content="rlrun">'  # text/markup.py writes it
     try:
         if os.path.lexists(path):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise OperatorError("%s is there, and is no file" % path, "Name another file.", USAGE, "html")
             with open(path, "rb") as file:
                 head = file.read(4096)
-            if not os.path.isfile(path) or mark not in head:
+            if mark not in head:
                 raise OperatorError("%s is there, and is no page of rlrun's" % path, "Name another file.", USAGE, "html")
         record.write_file(os.path.realpath(path), text)
         term.print_note(terminal, "the page is at %s" % os.path.realpath(path))
@@ -77,7 +83,7 @@ def pick_target(word: str, root_option: str, terminal: term.Terminal, command: s
     """The run that is meant; several are listed: at a terminal with a question, elsewhere with exit 2. `command`: the one that
     asks, for the hint."""
     scene = find_run.read_scene(find_root(root_option))
-    found = find_run.find_run(word, scene)
+    found = find_run.find_run(word, scene, command == "gate")
     if found.target is not None:
         return found.target
     rows = vitals_report.render_candidates(found.candidates, scene.now_seconds)
@@ -113,26 +119,32 @@ def load_title(stack: str) -> str:
 
 
 def pick_code(status: Status) -> int:
-    """0 healthy, starting, unknown or ended well; 1 at risk or worse; 4 ended badly."""
+    """0 healthy, starting or ended well; 1 at risk or worse, or nothing can be told; 4 ended badly."""
     if status.ending is not None:
         return OK if status.ending.how in ("ended well", "ended") else RUN_ENDED
-    return BLOCKED if status.verdict in (examine.AT_RISK, examine.STOP) else OK
+    return BLOCKED if status.verdict in (examine.AT_RISK, examine.STOP, examine.UNKNOWN) else OK
 
 
 def collect_secrets(target: Target) -> Tuple[str, ...]:
     """The secrets that this environment and, where it may be read, the run's own hold: for taking them out of quotes."""
-    from ..host import procs
-    from ..text.redact import find_secrets
+    from ..health import tail
+    from ..text.redact import find_assigned_secrets, find_secrets
     environ = dict(os.environ)
     for _, pid in target.pids[:2]:
         environ.update(procs.read_environ(pid) or {})
-    return find_secrets(environ)
+    found = find_secrets(environ)
+    record = target.record or {}
+    paths = [record.get("config_path")] + [os.path.join(target.root, str(one)) for one in record.get("more_configs") or ()]
+    for path in paths:  # what the config spells out; its copy in the record has it replaced
+        if isinstance(path, str) and path:
+            found += find_assigned_secrets(tail.read_head(path, 1 << 20).decode("utf-8", "replace"))
+    return tuple(sorted(set(found), key=lambda value: (-len(value), value)))
 
 
 def hide_secrets(status: Status) -> Status:
-    """The Status with every quote of a log freed of secrets."""
+    """The Status with all that logs have said freed of secrets."""
     quotes = list(status.errors) + [quote for one in status.findings for quote in one.quotes]
-    if status.ending is None and not quotes:
+    if status.ending is None and not quotes and not status.stage:
         return status
     from ..text.redact import redact
     secrets = collect_secrets(status.target)
@@ -142,8 +154,12 @@ def hide_secrets(status: Status) -> Status:
     ending = status.ending
     if ending is not None:
         ending = ending._replace(words=redact(ending.words, secrets), first_error=clean(ending.first_error))
-    return status._replace(conclusion=redact(status.conclusion, secrets), ending=ending, errors=tuple(map(clean, status.errors)),
-                           findings=tuple(one._replace(quotes=tuple(map(clean, one.quotes))) for one in status.findings))
+    findings = tuple(one._replace(words=redact(one.words, secrets), quotes=tuple(map(clean, one.quotes)))
+                     for one in status.findings)
+    return status._replace(
+        conclusion=redact(status.conclusion, secrets), stage=redact(status.stage, secrets), ending=ending, findings=findings,
+        errors=tuple(map(clean, status.errors)), notes=tuple(redact(note, secrets) for note in status.notes),
+        recommendations=tuple(redact(words, secrets) for words in status.recommendations))
 
 
 def _ask_gpus(target: Target) -> Optional[Any]:
@@ -171,6 +187,7 @@ def find_rows(status: Status, query: Optional[Any] = None) -> List[Tuple[str, st
         beside = " and its %d sibling directories" % len(target.siblings) if target.siblings else ""
         extra.append(("trials", "%d in %s%s" % (count, status.outline.trials or "its directory", beside)))
     stop = find_run.find_stop(target)
+    is_ours = not target.user or target.user == procs.user_name(os.geteuid())
     if stop:
-        extra.append(("stop", stop))
+        extra.append(("stop", stop if is_ours else "%s's: ask %s (%s)" % (target.user, target.user, stop)))
     return extra

@@ -12,7 +12,6 @@ from ..steps import examine, grow
 from ..text import terminal as term
 from ..text import vitals_report
 from ..text.durations import parse_duration
-from ..text.shell import strip_colour
 from . import status as status_command
 
 _EVERY = "10s"
@@ -67,29 +66,19 @@ def _sleep(seconds: float, resized: List[int], terminal: term.Terminal) -> bool:
 
 
 def _show(status: Any, terminal: term.Terminal, is_drawn: bool, is_first: bool, every: float) -> None:
-    lines = vitals_report.render_status(terminal, status, status_command.load_title(status.target.stack),
-                                        status_command.find_rows(status))
+    title, extra = status_command.load_title(status.target.stack), status_command.find_rows(status)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.now_seconds))
     if not is_drawn:
+        lines = vitals_report.render_status(terminal, status, title, extra)
         term.print_result(terminal, "\n".join(([] if is_first else [""]) + ["=== %s" % stamp] + lines))
         return
-    lines.append("")
-    lines.append("%s, every %d s; Ctrl-C leaves, and the run goes on" % (stamp, every))
     size = shutil.get_terminal_size((80, 24))
-    shown = [_cut(line, size.columns) for line in lines]
-    if len(shown) > size.lines:
-        more = "… %d lines more: a higher window, or rlrun status" % (len(shown) - size.lines + 2)
-        shown = shown[:size.lines - 2] + [_cut(more, size.columns), shown[-1]]
+    lines = vitals_report.render_status(terminal, status, title, extra, size.columns, max(2, size.lines - 2))
+    lines += ["", ("%s, every %d s; Ctrl-C leaves, and the run goes on" % (stamp, every))[:size.columns]]
     # Home, then each line with its rest cleared, then what is below: nothing flickers.
     first = "\x1b[2J" if is_first else ""
-    body = "\x1b[K\r\n".join(shown)
+    body = "\x1b[K\r\n".join(lines[-size.lines:])
     term.print_screen(terminal, "%s\x1b[H%s\x1b[K\x1b[J" % (first, body))
-
-
-def _cut(line: str, columns: int) -> str:
-    """A line that fits the window; its colour is given up where it does not."""
-    plain = strip_colour(line)
-    return line if len(plain) <= columns else plain[:max(1, columns - 1)] + "…"
 
 
 def _leave(target: Any, terminal: term.Terminal) -> int:

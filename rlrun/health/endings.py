@@ -118,7 +118,7 @@ def _judge_kill(found: Optional[Found], oom_kills: Optional[int]) -> Tuple[str, 
         return "killed", "SIGKILL, after an error in its log"
     if oom_kills == 0:
         return "killed", "SIGKILL: somebody's kill -9, or the kernel's out-of-memory killer in another control group"
-    return "killed", "SIGKILL, most likely by the kernel's out-of-memory killer"
+    return "killed", "SIGKILL: the kernel's out-of-memory killer, or somebody's kill -9; nothing that was read tells which"
 
 
 def _judge_found(found: Found, end: str, oom_kills: Optional[int]) -> Tuple[str, str]:

@@ -161,24 +161,36 @@ def find_finished(text: LogText, more: Sequence[Pattern[bytes]] = ()) -> Optiona
     Only the last 256 KiB are looked at: what an earlier attempt said before this one's steps is not this one's end.
     """
     begin = max(0, len(text.data) - _SHUTDOWN_BYTES)
-    ends = [found.start() for pattern in tuple(FINISHED) + tuple(more) for found in pattern.finditer(text.data, begin)]
+    ends = [found.start() for pattern in more for found in pattern.finditer(text.data, begin)]
+    ends += [found.start() for pattern in FINISHED for found in pattern.finditer(text.data, begin)
+             if not _is_talk(text.data, found.start())]
     if not ends:
         return None
     start = max(text.data.rfind(b"\n", 0, max(ends)), text.data.rfind(b"\r", 0, max(ends))) + 1
     return _quote(text, start, _read_line(text.data, start).message)
 
 
+# (AgentLoopWorker pid=7)   (RewardLoopWorker pid=7, ip=…)   (FullyAsyncRollouter pid=7): what a task or its grader prints is no end
+_TALK = re.compile(rb"\(\w*(?:Worker|Loop|Agent|Rollout|Server|Env|Tracker)\w*[. ][^()\n]{0,80}pid=\d+")
+
+
+def _is_talk(data: bytes, place: int) -> bool:
+    start = max(data.rfind(b"\n", 0, place), data.rfind(b"\r", 0, place)) + 1
+    return _TALK.search(data, start, min(place, start + 200)) is not None
+
+
 def find_errors(text: LogText, limit: int = 20, more: Sequence[Pattern[bytes]] = (),
-                is_cut: Optional[bool] = None) -> Tuple[Found, ...]:
+                is_cut: Optional[bool] = None, is_trusting: bool = True) -> Tuple[Found, ...]:
     """What went wrong by this log, in order of appearance; what many ranks say, or what is said again, counts once, the first.
 
     Beyond `limit` lines of level ERROR give way to the rest, then later ones to earlier ones. `more`: as in find_finished;
     what follows the words of finishing is noise. The first line is left out where it may be cut (`is_cut`, by default: where
-    the text does not begin with the log). Of a chain of exceptions the first counts, of an exception that was carried over
+    the text does not begin with the log). `is_trusting`: False where
+    the exit status gives the words of finishing the lie. Of a chain of exceptions the first counts, of an exception that was carried over
     from another process that one.
     """
     data = text.data
-    finished = find_finished(text, more)
+    finished = find_finished(text, more) if is_trusting else None
     noise_from = len(data) if finished is None else finished.offset - text.offset
     taken: Set[int] = {0} if (text.offset > 0 if is_cut is None else is_cut) else set()
     found: Dict[Tuple[str, ...], Tuple[int, Found]] = {}

@@ -9,7 +9,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..vitals import Point, Track
 
-_CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18
 # What lies before a line end further away than this is no step line, and is passed over.
 LINE_BYTES = 1 << 20
 # So far back steps are looked for once one was found, and where none was.
@@ -29,25 +29,6 @@ class LogFile(NamedTuple):
     size: int
     modified_seconds: float
     identity: Tuple[int, int]  # device and inode
-
-
-class Follow(NamedTuple):
-    """How far a growing log was read. `pending`: what came after the last line end."""
-
-    path: str
-    identity: Tuple[int, int]
-    offset: int
-    pending: bytes
-    is_skipping: bool = False  # within a line that is too long
-
-
-class Grown(NamedTuple):
-    """What came since the last look: [(byte at which it begins, line)], without the NULs of a hole before it. `event`:
-    "truncated" or "replaced" where the log began anew, "absent" where it is not there (any more), else ""."""
-
-    follow: Follow
-    lines: Tuple[Tuple[int, bytes], ...]
-    event: str
 
 
 def stat_log(path: str) -> Optional[LogFile]:
@@ -74,7 +55,7 @@ def open_log(path: str) -> int:
 
 
 def read_track(path: str, mark: bytes, parse: Parse, limit_points: int, size_bytes: Optional[int] = None,
-               history_bytes: int = HISTORY_BYTES, search_bytes: int = SEARCH_BYTES, chunk_bytes: int = _CHUNK_BYTES) -> Track:
+               history_bytes: int = HISTORY_BYTES, search_bytes: int = SEARCH_BYTES, chunk_bytes: int = CHUNK_BYTES) -> Track:
     """The last `limit_points` step lines of a log, of its last segment: where the steps fell back, a restart lies between.
 
     `mark`: bytes that a step line holds; `parse` gives its Point. Read backwards, so many `chunk_bytes` at once, until there are
@@ -176,7 +157,7 @@ def _find_backwards(fd: int, size: int, mark: bytes, chunk_bytes: int) -> Iterat
     for position, chunk in _read_backwards(fd, size, chunk_bytes):
         read_bytes += len(chunk)
         data = chunk + carry
-        begin = _find_line_end(chunk) + 1
+        begin = find_line_end(chunk) + 1
         if begin == 0 and position > 0:
             # No line end: all of it belongs to a line that begins further up.
             is_skipping = is_skipping or len(data) > LINE_BYTES + 1
@@ -186,14 +167,14 @@ def _find_backwards(fd: int, size: int, mark: bytes, chunk_bytes: int) -> Iterat
         begin = begin if position > 0 else 0
         whole = data[begin:]
         if is_skipping or is_cut:  # its last line goes on in what was thrown away, or has no end yet
-            whole = whole[:_find_line_begin(whole, len(whole))]
+            whole = whole[:find_line_begin(whole, len(whole))]
             is_cut, is_skipping = False, False
         place = len(whole)
         while True:
             place = whole.rfind(mark, 0, place)
             if place < 0:
                 break
-            start, end = _find_line_begin(whole, place), _find_line_end(whole, place)
+            start, end = find_line_begin(whole, place), find_line_end(whole, place)
             if end - start <= LINE_BYTES and whole[end:end + 1] != b"\0":
                 yield read_bytes, position + begin + start, whole[start:end]
             place = start
@@ -201,7 +182,7 @@ def _find_backwards(fd: int, size: int, mark: bytes, chunk_bytes: int) -> Iterat
         yield read_bytes, position, b""
 
 
-def _find_line_end(data: bytes, begin: int = 0) -> int:
+def find_line_end(data: bytes, begin: int = 0) -> int:
     """Where the first line end or NUL from there on is, -1 where there is none."""
     found = data.find(b"\n", begin)
     for end in (b"\r", b"\0"):
@@ -210,7 +191,7 @@ def _find_line_end(data: bytes, begin: int = 0) -> int:
     return found
 
 
-def _find_line_begin(data: bytes, end: int) -> int:
+def find_line_begin(data: bytes, end: int) -> int:
     """After the last line end or NUL before `end`."""
     begin = data.rfind(b"\n", 0, end) + 1
     for one in (b"\r", b"\0"):
@@ -253,20 +234,33 @@ def _list_segments(fd: int, size: int) -> List[Tuple[int, int]]:
     return segments
 
 
+def measure_holes(path: str) -> int:
+    """How many bytes of a log are a hole in the file, which no writer has written."""
+    try:
+        fd = open_log(path)
+    except (OSError, ValueError):
+        return 0
+    try:
+        size = os.lseek(fd, 0, os.SEEK_END)
+        return size - sum(end - begin for begin, end in _list_segments(fd, size))
+    finally:
+        os.close(fd)
+
+
 def read_line_at(path: str, offset: int) -> bytes:
     """The line that begins at this byte, as far as LINE_BYTES, without its end; b"" where it can't be read."""
-    data = (_read_at(path, offset, LINE_BYTES) or b"").lstrip(b"\0")
-    end = _find_line_end(data)
+    data = (read_at(path, offset, LINE_BYTES) or b"").lstrip(b"\0")
+    end = find_line_end(data)
     return data[:end if end >= 0 else len(data)]
 
 
 def count_line(path: str, offset: int) -> Optional[int]:
     """The number, from 1, of the line in which this byte lies; None beyond COUNT_BYTES."""
-    data = _read_at(path, 0, offset) if offset <= COUNT_BYTES else None
+    data = read_at(path, 0, offset) if offset <= COUNT_BYTES else None
     return None if data is None else data.count(b"\n") + 1
 
 
-def _read_at(path: str, offset: int, limit_bytes: int) -> Optional[bytes]:
+def read_at(path: str, offset: int, limit_bytes: int) -> Optional[bytes]:
     """None where it can't be read."""
     try:
         fd = open_log(path)
@@ -306,91 +300,3 @@ def read_end(path: str, limit_bytes: int, size_bytes: Optional[int] = None) -> T
     finally:
         os.close(fd)
     return data, begin, count_line(path, begin) if begin else 1
-
-
-def start_follow(path: str, offset: int) -> Follow:
-    """A Follow of a log from this byte on."""
-    log = stat_log(path)
-    return Follow(path, log.identity if log else (0, 0), offset if log else 0, b"")
-
-
-def find_last_end(path: str, size_bytes: int) -> int:
-    """The byte after the last line end before `size_bytes`: where to go on reading whole lines. Not further back than
-    LINE_BYTES: of a longer line the rest is left out."""
-    begin = max(0, size_bytes - LINE_BYTES)
-    data = _read_at(path, begin, size_bytes - begin)
-    if data is None:
-        return 0
-    end = data.rfind(b"\n")
-    return begin + end + 1 if end >= 0 or not begin else size_bytes
-
-
-def read_grown(follow: Follow, limit_bytes: int = 1 << 22) -> Grown:
-    """The lines that came since. A log that got shorter, or is another file now, is read from its beginning."""
-    log = stat_log(follow.path)
-    if log is None:
-        return Grown(follow, (), "absent")
-    event = ""
-    if follow.identity != (0, 0) and log.identity != follow.identity:
-        event = "replaced"
-    elif log.size < follow.offset:
-        event = "truncated"
-    if event:
-        follow = Follow(follow.path, log.identity, 0, b"")
-    follow = follow._replace(identity=log.identity)
-    try:
-        fd = open_log(follow.path)
-    except OSError:
-        return Grown(follow, (), "absent")
-    try:
-        data = os.pread(fd, limit_bytes, follow.offset)
-        if len(data) >= _CHUNK_BYTES and not data.strip(b"\0"):  # a writer goes on at its old place after a truncation
-            try:
-                place = os.lseek(fd, follow.offset, os.SEEK_DATA)
-            except OSError:
-                place = follow.offset + len(data)
-            follow, data = follow._replace(offset=place, pending=b"", is_skipping=False), os.pread(fd, limit_bytes, place)
-    except OSError:
-        return Grown(follow, (), event)
-    finally:
-        os.close(fd)
-    end = follow.offset - len(follow.pending) - 1
-    *lines, pending = (follow.pending + data).split(b"\n")
-    found: List[Tuple[int, bytes]] = []
-    is_skipping = follow.is_skipping
-    for line in lines:
-        end += 1 + len(line)
-        if is_skipping:  # the rest of a line that was too long: it is told as an empty one, for who counts lines
-            rest = _find_line_end(line) + 1
-            line, is_skipping = line[rest:] if rest else b"", False
-        line = line.lstrip(b"\0")
-        found.append((end - len(line), line))
-    if is_skipping and _find_line_end(pending) >= 0:
-        pending, is_skipping = pending[_find_line_end(pending) + 1:], False
-    if len(pending) > LINE_BYTES:
-        # A bar that rewrites its line without end, or a line that is none: only its last state is kept.
-        pending = pending[_find_line_begin(pending, len(pending)):]
-    if len(pending) > LINE_BYTES:
-        pending, is_skipping = b"", True
-    return Grown(Follow(follow.path, follow.identity, follow.offset + len(data), pending, is_skipping), tuple(found), event)
-
-
-def fold_returns(line: bytes) -> bytes:
-    """What is left to see of a line that a progress bar has rewritten: its last state that is not blank."""
-    states = [state for state in line.split(b"\r") if state.strip()]
-    return states[-1] if states else b""
-
-
-def parse_grown(lines: Tuple[Tuple[int, bytes], ...], mark: bytes, parse: Parse) -> List[Point]:
-    """The points of lines that came; a step line may stand behind a progress bar's carriage return, or behind a hole."""
-    points = []
-    for offset, line in lines:
-        place = offset
-        for part in line.split(b"\r") if mark in line else ():
-            begin = part.rfind(b"\0") + 1
-            is_one = part.find(mark, begin) >= 0 and len(part) - begin <= LINE_BYTES
-            point = parse(part[begin:].decode("utf-8", "replace")) if is_one else None
-            if point is not None:
-                points.append(point._replace(offset=place + begin))
-            place += len(part) + 1
-    return points

@@ -30,6 +30,7 @@ class Evidence(NamedTuple):
     texts: Dict[str, Text]
     main: str  # the source of rules that name none
     quote: Callable[[str, int, str], Quote]
+    secrets: Tuple[str, ...] = ()  # that no quote may show
 
 
 class Value(NamedTuple):
@@ -120,12 +121,13 @@ def _has_grown(values: List[Value], limit: float, steps: int) -> Optional[Value]
 
 
 # below, above, at_least, at_most: each of the last `steps` values is; zero: each is 0, and not by rounding; zero_shown: also by
-# rounding; finite: none is NaN or infinite; nonzero: none is that or 0. nonfinite: some value is NaN or infinite (the first
-# one). falling: the last `steps` fall, to `limit` times the first of them or below (of one below 0, by as much as that);
-# climbing: they rise to `limit` or above, or rose from half of it and stay. shrunk, grown: the median of the last `steps` is at
-# most, at least `limit` times the highest, the lowest of earlier windows, which is above 0. quiet: as at_most, and holds where
-# the metric is not told. lines: the key, a regular expression, is found in the ends of the source's log (`*`: of any log, `x*`:
-# of those that begin so) on at least `limit` lines.
+# rounding; always_zero: so many values at least, and every one that was read is 0; finite: none is NaN or infinite (of `x*`: of
+# no such key); nonzero: none is that or 0. nonfinite: some value is NaN or infinite (the first one). falling: the last `steps`
+# fall, to `limit` times the first of them or below (of one below 0, by as much as that); climbing: they rise to `limit` or
+# above, or rose from half of it and stay. shrunk, grown: the median of the last `steps` is at most, at least `limit` times the
+# highest, the lowest of earlier windows, which is above 0. quiet: as at_most, and holds where the metric is not told. lines: the
+# key, a regular expression, is found in the ends of the source's log (`*`: of any log, `x*`: of those that begin so) on at least
+# `limit` lines.
 TESTS: Dict[str, Callable[[List[Value], float, int], Optional[Value]]] = {
     "below": _all_last(lambda one, limit: one.number < limit),
     "above": _all_last(lambda one, limit: one.number > limit),
@@ -135,6 +137,8 @@ TESTS: Dict[str, Callable[[List[Value], float, int], Optional[Value]]] = {
     "zero_shown": _all_last(lambda one, limit: one.number == 0),
     "nonzero": _all_last(lambda one, limit: math.isfinite(one.number) and (one.number != 0 or one.is_rounded)),
     "finite": _all_last(lambda one, limit: math.isfinite(one.number)),
+    "always_zero": lambda values, limit, steps: values[-1] if len(values) >= steps and all(
+        one.number == 0 and not one.is_rounded for one in values) else None,
     "nonfinite": _find_nonfinite, "falling": _is_falling, "climbing": _is_climbing, "shrunk": _has_shrunk, "grown": _has_grown,
 }
 
@@ -179,33 +183,58 @@ def prove_rule(rule: Rule, evidence: Evidence) -> Optional[List[Quote]]:
         return [] if is_quiet else None
     if not track:
         return None
+    if rule.test == "finite" and rule.key.endswith("*"):
+        return _prove_all_finite(track, rule, evidence)
+    until = _find_last_step(track, rule.at) if rule.at else None
     for key in match_keys(track, rule.key):
-        shown = TESTS[rule.test](read_series(track, key), rule.limit, rule.steps)
+        values = [one for one in read_series(track, key) if not rule.at or until is not None and one.step <= until]
+        shown = TESTS[rule.test](values, rule.limit, rule.steps)
         if shown:
             return [evidence.quote(track.path, shown.offset, key)]
     return None
+
+
+def _find_last_step(track: Track, key: str) -> Optional[int]:
+    steps = [value.step for one in match_keys(track, key) for value in read_series(track, one)]
+    return max(steps) if steps else None
+
+
+def _prove_all_finite(track: Track, rule: Rule, evidence: Evidence) -> Optional[List[Quote]]:
+    last = [point for point in track.points if point.is_training][-1:]
+    bad = [key for point in last for key, number in point.values.items()
+           if key.startswith(rule.key[:-1]) and not math.isfinite(number)]
+    return None if bad or not last else []
 
 
 def _find_lines(rule: Rule, evidence: Evidence) -> Optional[List[Quote]]:
     pattern = re.compile(rule.key.encode("utf-8"))
     source = rule.source or evidence.main
     count = 0
-    last: Optional[Quote] = None
+    last: Optional[Tuple[Text, int, int]] = None
     for name, text in evidence.texts.items():
         if source != "*" and name != source and not (source.endswith("*") and name.startswith(source[:-1])):
             continue
         counted = -1  # up to here
-        for match in pattern.finditer(text.data):
-            last = quote_match(text, match.start(), match.end())
+        for match in pattern.finditer(text.data, _find_begin(rule, evidence.tracks.get(name), text)):
+            last = text, match.start(), match.end()
             if match.start() > counted:
                 count += 1
                 end = text.data.find(b"\n", match.end())
                 counted = end if end >= 0 else len(text.data)
-    return [last] if last and count >= max(1, rule.limit) else None
+    return [quote_match(*last, evidence.secrets)] if last and count >= max(1, rule.limit) else None
 
 
-def quote_match(text: Text, start: int, end: int) -> Quote:
-    """The Quote of a match within the end of a log: its line, cut around the match."""
+def _find_begin(rule: Rule, track: Optional[Track], text: Text) -> int:
+    """Where in a log's end the lines begin that a rule counts: `after:N`, behind the N-th last step line."""
+    if not rule.at or track is None:
+        return 0
+    offsets = [point.offset for point in track.points if point.is_training][-int(rule.at.partition(":")[2]):]
+    return max(0, offsets[0] + 1 - text.offset) if offsets else 0
+
+
+def quote_match(text: Text, start: int, end: int, secrets: Tuple[str, ...] = ()) -> Quote:
+    """The Quote of a match within the end of a log: its line without secrets, cut around the match."""
+    from ..text.redact import redact
     from ..text.shell import escape_controls, strip_colour
     begin = max(text.data.rfind(b"\n", 0, start), text.data.rfind(b"\r", 0, start)) + 1
     newline = text.data.find(b"\n", end)
@@ -214,11 +243,14 @@ def quote_match(text: Text, start: int, end: int) -> Quote:
     # Colours and characters are whole before it is cut.
     before, shown, after = (strip_colour(part.replace(b"\0", b"").decode("utf-8", "replace")) for part in (
         text.data[max(begin, start - 1000):start], text.data[start:end], text.data[end:min(stop, end + 1000)]))
-    words = escape_controls((before[-100:] + shown + after[:140]).strip("\r\n \t"))
+    # Redacted whole, and cut then: half a key is still a secret.
+    before, shown = redact(before + shown, secrets), redact(shown, secrets)
+    before = before[:-len(shown)] if shown and before.endswith(shown) else before
+    words = escape_controls((before[-100:] + shown + redact(shown + after, secrets)[len(shown):][:140]).strip("\r\n \t"))
     return Quote(text.path, text.offset + begin, line, words)
 
 
-def read_metrics(metrics: Sequence[Metric], evidence: Evidence) -> Tuple[Reading, ...]:
+def read_metrics(metrics: Sequence[Metric], evidence: Evidence, flags: Sequence[str] = ()) -> Tuple[Reading, ...]:
     """Each metric that the logs tell, as it is now. One that they do not tell is left out."""
     readings = []
     for metric in metrics:
@@ -229,6 +261,8 @@ def read_metrics(metrics: Sequence[Metric], evidence: Evidence) -> Tuple[Reading
             if not values:
                 continue
             mark, words = _read_bands(metric, values)
+            if _find_unmet(metric.needs, flags):
+                mark, words = "skipped", "not judged: %s" % ", ".join(_find_unmet(metric.needs, flags))
             last = values[-1]
             label = metric.label if metric.label and not metric.key.endswith("*") else key
             readings.append(Reading(key, label, metric.row, source, last.number, last.step, last.is_rounded,
@@ -238,38 +272,44 @@ def read_metrics(metrics: Sequence[Metric], evidence: Evidence) -> Tuple[Reading
 
 def _read_bands(metric: Metric, values: List[Value]) -> Tuple[str, str]:
     if not math.isfinite(values[-1].number):
-        return "blocks", "not a finite number"
+        return "blocks" if _GRAVE.search(values[-1].key) else "advisory", "not a finite number"
     for test, limit, mark, words in metric.bands:
         if not test or TESTS[test](values, limit, 1):
             return mark, words
     return "skipped", ""
 
 
-def find_nonfinite(metrics: Sequence[Metric], evidence: Evidence) -> Optional[Finding]:
-    """The first step at which a known metric was NaN or infinite; grave where the last value still is."""
-    first: Optional[Value] = None
-    path, is_lasting, source_of, word = "", False, "", ""
-    for metric in metrics:
-        source = metric.source or evidence.main
-        track = evidence.tracks.get(source)
-        for key in match_keys(track, metric.key) if track else ():
-            values = read_series(track, key) if track else []
-            bad = _find_nonfinite(values, 0, 1)
-            if bad and track:
-                is_lasting = is_lasting or not math.isfinite(values[-1].number)
-                if first is None or bad.step < first.step:
-                    first, path, source_of = bad, track.path, source
-                    word = "was" if math.isfinite(values[-1].number) else "is"
-    if first is None:
+# actor/pg_loss   optim/grad_norm   mismatch_kl/all/mean   actor/entropy   optim/lr: what is no number there ruins the weights
+_GRAVE = re.compile(r"loss|grad|(?:^|[/_])kl(?:[/_]|$)|entropy|/lr$|pearson")
+# critic/rewards/mean   critic/advantages/mean: what the weights are made from
+_BASE = re.compile(r"reward|score|advantage|return|value")
+
+
+def find_nonfinite(evidence: Evidence) -> Optional[Finding]:
+    """The first step at which a metric that decides about the weights was NaN or infinite; grave where it is a loss or the like,
+    and still is at the last step. Another one (a share of none, a time) tells nothing."""
+    best: Optional[Tuple[int, int, Value, Track]] = None  # rank, step
+    for track in evidence.tracks.values():
+        last = [point for point in track.points if point.is_training][-1:]
+        keys = {key for point in track.points for key, number in point.values.items()
+                if not math.isfinite(number) and (_GRAVE.search(key) or _BASE.search(key))
+                and not key.startswith(("val", "eval"))}
+        for key in sorted(keys):
+            bad = _find_nonfinite(read_series(track, key), 0, 1)
+            is_lasting = any(not math.isfinite(point.values.get(key, 0.0)) for point in last)
+            rank = (0 if is_lasting else 2) + (0 if _GRAVE.search(key) else 1)
+            if bad and (best is None or (rank, bad.step) < best[:2]):
+                best = rank, bad.step, bad, track
+    if best is None:
         return None
-    track = evidence.tracks[source_of]
+    rank, _, first, track = best
     since = "at step %d first" % first.step if track.is_whole or track.points[0].step < first.step else (
         "at step %d already, as far back as was read" % first.step)
-    return Finding("metric:nan", "stop" if is_lasting else "risk",
-                   "%s %s %s, %s" % (first.key, word, repr(first.number), since),
-                   (evidence.quote(path, first.offset, first.key),),
-                   ("Stop it and go back to a checkpoint from before step %d." % first.step,)
-                   if is_lasting else ("Look whether it comes again: rlrun watch",))
+    before = "Go back to a checkpoint from before step %d: what came since is trained on no number." % first.step \
+        if first.step > 1 else "Launch it anew: it was so from the first step on."
+    return Finding("metric:nan", "stop" if rank == 0 else "risk", "%s %s not a finite number (%r), %s" % (
+        first.key, "is" if rank < 2 else "was", first.number, since), (evidence.quote(track.path, first.offset, first.key),),
+        (before,) if rank < 2 else ("rlrun watch {run}    # does it come again?",))
 
 
 def judge_gates(gates: Sequence[Gate], evidence: Evidence, flags: Sequence[str], step: int) -> Tuple[GateResult, ...]:

@@ -101,6 +101,11 @@ def read_boot_id(root: str = "/proc") -> str:
     return _read_text(root + "/sys/kernel/random/boot_id").strip()
 
 
+def read_pid_namespace(root: str = "/proc") -> str:
+    """What tells this table of pids from another one of this boot (a container's): `pid:[4026531836]`; "" where it is hidden."""
+    return _read_link(root + "/self/ns/pid") or ""
+
+
 def read_identity(pid: int, root: str = "/proc") -> Optional[Identity]:
     """What tells this process from a later one with its pid; None where it is gone or hidden. A zombie has one too."""
     stat = _read_stat(pid, root)

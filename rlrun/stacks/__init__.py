@@ -51,6 +51,7 @@ and no process is started but through host/.
   + STEP_KINDS                              the kinds of run that tell steps
   + SOURCES                                 the names of the logs that tell steps, the main one first
   + STEP_MARKS                              by source the bytes that each of its step lines has in it
+  + STEP_SECONDS                            the key by which a step line tells how long the step took
   + PROGRESS                                patterns of bytes, one of which is in every step line: what an error was survived by
   + METRICS                                 (Metric, …) in the order in which they are shown
   + SIGNATURES                              (Signature, …) the ways to fail that are known, gravest first

@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from ..text.shell import strip_colour
 from ..values import Process
 from ..vitals import Checkpoint, Outline
-from .lego_signs import (FINISHED, GATES, METRICS, SIGNATURES, STAGES, STOPPED, parse_step,  # noqa: F401  (the agreement)
-                         quote_metric)
+from .lego_signs import (FINISHED, GATES, METRICS, SIGNATURES, STAGES, STEP_SECONDS, STOPPED,  # noqa: F401  (the agreement)
+                         parse_step, quote_metric)
 
 STEP_KINDS = ("train",)
 # step:12 - training/global_step:12 - …
@@ -78,6 +78,8 @@ def _is_part(path: str, of: str) -> bool:
 
 
 def _read_tail(path: str) -> bytes:
+    if not _is_file(path):
+        return b""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))

@@ -8,8 +8,8 @@ from ..host import procs
 from ..values import Board, Process, Role, SweepRule
 from .interpreters import read_run
 
-# bash waits for its pipeline and heeds none that is sent to it alone, so the group gets it.
 TITLE = "Lego-RL"
+# bash waits for its pipeline and heeds none that is sent to it alone, so the group gets it.
 STOP_SIGNAL = "INT"
 ReadCwd = Callable[[int], Optional[str]]
 

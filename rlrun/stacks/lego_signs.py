@@ -4,6 +4,7 @@ Readings, keys and evidence: the repository's status skill (Step 3 and 4), docs/
 August 2026. A limit that they do not name has its reason beside it. Step lines: verl's console
 logger (`step:N - key:value - …`, utils/logger) behind the prefixes of Ray and torchrun.
 """
+import math
 import re
 from typing import Dict, Iterable, List, Optional, Tuple
 
@@ -32,26 +33,29 @@ _MANY_FAILED = 8.0
 _INVALID_HIGH = 0.3
 _CLIPPED_HIGH = 0.25
 # [Trial] step=1 5/32 task=astropy outcome=success …: one line a trial (src/verl_patch/agent_loop/progress_tracker.py)
-_COUNT_OUTCOMES = "rlrun logs | grep -oE 'outcome=[a-z_]+' | sort | uniq -c"
+_COUNT_OUTCOMES = "grep -aoE 'outcome=[a-z_]+' {log} | sort | uniq -c"
 
 METRICS: Tuple[Metric, ...] = (
     Metric(_REWARD, "reward", (
-        ("zero", 0, "advisory", "0: flat from the first step on it is the infrastructure, not the model"),
+        ("always_zero", 0, "advisory", "0 on every step that was read: the infrastructure first, not the model"),
+        ("zero", 0, "advisory", "0 in this step"),
         ("zero_shown", 0, "skipped", "printed as 0, perhaps by rounding"),
         ("", 0, "pass", "not zero"))),
     Metric(_GRAD, "grads", (
         ("zero", 0, "advisory", "0: nothing was learnt in this step"),
         ("shrunk", _ORDER, "advisory", "an order below this run's earlier steps"),
         ("grown", 10, "advisory", "an order above this run's earlier steps"),
+        ("below", 0.05, "skipped", "small beside the usual 0.2 to 0.5; what counts are this run's own earlier steps"),
         ("", 0, "pass", "finite; 0.2 to 0.5 is usual"))),
     Metric("actor/lr", "grads", (
-        ("zero", 0, "blocks", "0: the model is frozen, unless this is a warm-up's first step"),
+        ("zero", 0, "advisory", "0: the model is frozen, unless this is a warm-up's first step"),
         ("zero_shown", 0, "skipped", "printed as 0, perhaps by rounding"),
         ("", 0, "pass", "not zero"))),
     Metric(_PEARSON, "grads", (
         ("at_least", 0.99, "pass", "aligned (0.99 or more)"),
         ("at_least", _PEARSON_LOW, "advisory", "below 0.99"),
-        ("", 0, "blocks", "well below 0.99: it trains on log-probabilities that were not the rollout's")), label="pearson"),
+        ("", 0, "blocks", "well below 0.99: it trains on log-probabilities that were not the rollout's")), label="pearson",
+        needs=("!r3:off",)),
     Metric(_TURNS, "traj", (
         ("zero", 0, "blocks", "0: no trial took a turn"),
         ("zero_shown", 0, "advisory", "printed as 0, perhaps by rounding"),
@@ -67,7 +71,7 @@ METRICS: Tuple[Metric, ...] = (
     # How many timeouts are a small share depends on the trials of a step, which no step line tells.
     Metric(_TIMEOUT, "traj", (
         ("zero_shown", 0, "pass", "none"),
-        ("", 0, "skipped", "a large share of the step's trials: their time is too tight, or tools stall")), label="timeout"),
+        ("", 0, "skipped", "trials that ran out of time; how large a share that is, no step line tells")), label="timeout"),
     Metric("val-core/*", "val", (
         ("zero", 0, "advisory", "0: with good training rewards this points at images or the grader"),
         ("zero_shown", 0, "skipped", "printed as 0, perhaps by rounding"),
@@ -110,6 +114,10 @@ SIGNATURES: Tuple[Signature, ...] = (
         "Routing replay (R3) is misaligned: two steps and more were trained on corrupted log-probabilities.",
         ("rlrun explain r3:misaligned",
          "Ask who set up the environment: is the imported verl the fork with router replay for this engine?"), ("!r3:off",)),
+    Signature(
+        "r3:low", "risk", (Rule(_PEARSON, "below", 0.99, 3), Rule(_PEARSON, "at_least", _PEARSON_LOW)),
+        "Rollout and trainer agree less than they should (pearson below 0.99 on three steps): routing replay may be misaligned.",
+        ("rlrun explain r3:misaligned", "rlrun watch {run}    # does it fall on?"), ("!r3:off",)),
     # Two steps, for a warm-up begins with a true 0 at its first step (verl logs the rate that the step used).
     Signature(
         "lr:frozen", "stop", (Rule("actor/lr", "zero", 0, 2),),
@@ -118,12 +126,18 @@ SIGNATURES: Tuple[Signature, ...] = (
          "Ask its owner what sets the schedule: LR_SCHEDULER=constant is what the runner forces.")),
     # 5 steps: a small batch of hard tasks may well earn nothing once or twice.
     Signature(
-        "reward:zero", "risk", (Rule(_REWARD, "zero", 0, 5),),
-        "The mean reward is 0 on each of the last five steps and more: points at environments or grader, not at the model.",
+        "reward:zero", "risk", (Rule(_REWARD, "always_zero", 0, 5),),
+        "The mean reward is 0 on every step that was read: points at environments or grader, not at the model.",
         (_COUNT_OUTCOMES, "rlrun explain reward:zero",
          "Ask who runs the sandboxes: did the grader of one trial run at all? Confirm on a node that runs trials.")),
+    # Turns near 1 say why: then it is tools:collapse.
     Signature(
-        "env:avalanche", "risk", (Rule(_ENV_FAILED, "climbing", _MANY_FAILED, 4), Rule(_REWARD, "falling", 0.75, 4)),
+        "reward:lost", "risk", (Rule(_REWARD, "zero", 0, 5), Rule(_REWARD, "shrunk", 0.1, 5), Rule(_TURNS, "above", 5, 1)),
+        "The mean reward was above 0 and is 0 on each of the last five steps.",
+        (_COUNT_OUTCOMES,
+         "Ask its owner to read some trials of the last step: do they fail, or is a right answer given no reward?")),
+    Signature(
+        "env:avalanche", "risk", (Rule(_ENV_FAILED, "climbing", _MANY_FAILED, 4), Rule(_REWARD, "shrunk", 0.75, 2)),
         "More environments fail to start from step to step, and the reward falls with them: points at image pulls, the registry "
         "or a node; confirm there.",
         ("rlrun explain env:avalanche",
@@ -141,11 +155,12 @@ SIGNATURES: Tuple[Signature, ...] = (
          "Recommend to its owner: go back to a checkpoint from before the fall.")),
     Signature(
         "val:fake-zero", "risk", (
-            Rule("val-core/*", "zero"), Rule("val-core/*", "quiet", 0), Rule(_REWARD, "above", 0.05, 2)),
+            Rule("val-core/*", "zero"), Rule("val-core/*", "quiet", 0), Rule("val-aux/num_turns/mean", "quiet", 0),
+            Rule(_REWARD, "above", 0.05, 2, at="val-core/*")),
         "Validation is all zero while the training's rewards are not: points at the validation's images or its grader, not at "
         "the model; confirm on a node that runs trials.",
         ("rlrun explain val:fake-zero",
-         "Ask who runs the cluster: can its nodes pull the images of the validation tasks? (0 turns speak for it.)")),
+         "Ask who runs the cluster: can its nodes pull the images of the validation tasks?")),
     Signature(
         "traj:invalid", "risk", (Rule(_INVALID, "at_least", _INVALID_HIGH, 3),),
         "Three tenths and more of each of the last three batches were dropped: the batch that trains is far smaller than it is "
@@ -176,7 +191,8 @@ GATES: Tuple[Gate, ...] = (
          "the first reward is 0: mostly environments whose images can't be pulled, seldom the model"),
     Gate("gate:turns", (Rule(_TURNS, "nonzero"),),
          "no trial took a turn: mostly environments whose images can't be pulled"),
-    Gate("gate:finite", (Rule(_GRAD, "finite"),), "the gradient's norm is not a finite number"),
+    Gate("gate:finite", (Rule(_GRAD, "finite"), Rule("actor/*", "finite"), Rule("critic/*", "finite")),
+         "loss, gradient or reward is not a finite number"),
 )
 
 # In the order of a start. Sources: scripts/train/lib/ray.sh, scripts/{eval,infer}/lib/vllm.sh, scripts/lib/vllm_serve.sh, verl's
@@ -232,15 +248,15 @@ FINISHED: Tuple[bytes, ...] = (
     # (TaskRunner pid=12) ('Final validation metrics: '    (TaskRunner pid=12) "Final validation metrics: {…
     rb"Final validation metrics: ",
     # Training Progress: 100%|██████████| 120/120 [9:10:11<00:00, 275.09s/it]
-    rb"Training Progress: 100%\|",
+    rb"Training Progress: 100%\|[^\n\r|]{0,200}\| *(\d+)/\1 \[",
     # === DONE: solved=41 / scored=100  (/x/jobs/e) ===
     rb"(?m)^=== DONE: solved=",
     # === Inference complete ===
     rb"(?m)^=== Inference complete ===",
 )
 
-# None: bash ends by the signal itself, and so its exit status tells.
-STOPPED: Tuple[Tuple[bytes, str], ...] = ()
+# [FullyAsyncTrainer] Detected termination signal (None), stopping sample collection     (a signal to bash its exit status tells)
+STOPPED: Tuple[Tuple[bytes, str], ...] = ((rb"Detected termination signal", "the trainer was told to end"),)
 
 # (TaskRunner pid=123) or (TaskRunner pid=123, ip=10.0.0.1)
 _ACTOR = re.compile(r"\(([A-Za-z_][\w.:]*) pid=\d+(?:, ip=[^()\s]{1,64})?\)\s*")
@@ -258,7 +274,7 @@ _ROUNDED = re.compile(r"[-+]?0\.00+\Z")
 _WRAPPED = re.compile(r"(?:(?:np|numpy)\.(?:float|int|uint)\d+|(?:torch\.)?[Tt]ensor|(?:np\.)?array)\(\s*([^(),\[\]\s]+)\s*[,)]")
 # 31.2%   12345 tokens/s
 _WITH_UNIT = re.compile(r"([-+]?[0-9.]+(?:[eE][-+]?\d+)?)(?:\s?(%)|\s[A-Za-z][A-Za-z/]{0,14})\Z")
-_GLOBAL_STEP, _STEP_SECONDS = "training/global_step", "timing_s/step"
+_GLOBAL_STEP, STEP_SECONDS = "training/global_step", "timing_s/step"
 _QUOTED_CHARACTERS = 120
 _OCCURRENCES = 4
 _PREFIX_CHARACTERS = 4000
@@ -267,14 +283,14 @@ _PREFIX_CHARACTERS = 4000
 def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optional[Point]:
     """The Point (offset 0) of a step line, None for any other text. Not a training step where it tells no training/global_step:
     a validation alone, or what a fully asynchronous trainer adds to a step. Percents become fractions; a value that is none
-    (None, cut) is left out; `wanted`: keys to keep, `x/*` for all that begin so."""
+    (None, cut) is left out; `wanted`: keys to keep, `x/*` for all that begin so; what is not finite is kept anyway."""
     found = _find_step(line)
     if found is None:
         return None
     step, rest = found
     keep = None if wanted is None else set(wanted)
     prefixes = tuple(key[:-1] for key in keep if key.endswith("*")) if keep else ()
-    looked_at = set() if keep is None else keep | {_GLOBAL_STEP, _STEP_SECONDS}
+    looked_at = set() if keep is None else keep | {_GLOBAL_STEP, STEP_SECONDS}
     values: Dict[str, float] = {}
     rounded: List[str] = []
     seconds: Optional[float] = None
@@ -282,7 +298,8 @@ def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optio
     for pair in rest.split(" - "):
         key, _, raw = pair.partition(":")
         # Lines have hundreds of pairs: most of them end here.
-        if is_metrics and keep is not None and key not in looked_at and not key.startswith(prefixes):
+        if is_metrics and keep is not None and key not in looked_at and not key.startswith(prefixes) and \
+                "nan" not in raw and "inf" not in raw:
             continue
         if not key or " " in key:
             continue
@@ -291,9 +308,9 @@ def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optio
         is_training = is_training or key == _GLOBAL_STEP
         if number is None:
             continue
-        if key == _STEP_SECONDS:
+        if key == STEP_SECONDS:
             seconds = number
-        if keep is None or key in keep or key.startswith(prefixes):
+        if keep is None or key in keep or key.startswith(prefixes) or not math.isfinite(number):
             values[key] = number
             if number == 0 and _ROUNDED.match(raw.strip()):
                 rounded.append(key)

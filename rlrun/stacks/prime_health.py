@@ -12,11 +12,50 @@ from ..vitals import Checkpoint, Outline
 from . import prime_rundir
 from .interpreters import read_launched
 from .prime_live import name_tree
-from .prime_signs import (FINISHED, GATES, METRICS, PROGRESS, SIGNATURES, SOURCES, STAGES, STEP_KINDS, STEP_MARKS, STOPPED,
-                          load_object, parse_step, quote_metric)
+from .prime_signs import (GATES, METRICS, PROGRESS, SIGNATURES, SOURCES, STEP_KINDS, STEP_MARKS, STEP_SECONDS, load_object,
+                          parse_step, quote_metric)
 
-__all__ = ("FINISHED", "GATES", "METRICS", "PROGRESS", "SIGNATURES", "SOURCES", "STAGES", "STEP_KINDS", "STEP_MARKS", "STOPPED",
-           "find_checkpoint", "find_siblings", "list_logs", "parse_step", "quote_metric", "read_outline", "trace_run")
+__all__ = ("FINISHED", "GATES", "METRICS", "PROGRESS", "SIGNATURES", "SOURCES", "STAGES", "STEP_KINDS", "STEP_MARKS",
+           "STEP_SECONDS", "STOPPED", "find_checkpoint", "find_siblings", "list_logs", "parse_step", "quote_metric",
+           "read_outline", "trace_run")
+
+# Inference, environments, orchestrator and trainer start side by side: what says most about what is still to come stands last.
+STAGES: Tuple[Tuple[bytes, str], ...] = (
+    (rb"Wrote (?:sub)?configs? to ", "the launcher has resolved the config"),
+    (rb"Submitted batch job (\d+)", "job {0} is submitted"),
+    (rb"Starting inference on GPU\(s\) ([\d ]*\d)", "inference starts on GPU {0}"),
+    (rb"Starting (?:train|eval) env server (\S+)", "the environment server {0} starts"),
+    (rb"Starting orchestrator process", "the orchestrator starts"),
+    (rb"Starting trainer on GPU\(s\) ([\d ]*\d)", "the trainer starts on GPU {0}"),
+    (rb"Starting SFT trainer with (\d+) GPU", "the trainer starts on {0} GPUs"),
+    (rb"Startup complete\.", "all parts are started"),
+    (rb"EnvServerPool up: ", "an environment server is up"),
+    (rb"Starting (?:RL|SFT) trainer in ", "the trainer sets itself up"),
+    (rb"Initializing model \(", "the trainer loads the model"),
+    (rb"Initializing optimizer \(", "the trainer has the model and makes the optimizer"),
+    (rb"Train environment\(s\) ready", "the environments are ready"),
+    (rb"Waiting for (?:policy )?inference pool to be ready", "the orchestrator waits for inference"),
+    (rb"Starting to load model (\S+?)\.{3}", "vLLM loads {0}"),
+    (rb"Loading safetensors checkpoint shards: +(\d+)%", "vLLM loads weights: {0} %"),
+    (rb"torch\.compile takes ([\d.]+) s", "vLLM has compiled, in {0} s"),
+    (rb"Capturing CUDA graphs?[^\n\r]{0,60}?(\d+)%", "vLLM captures CUDA graphs: {0} %"),
+    (rb"Application startup complete", "inference serves"),
+    (rb"(?:Policy inference|Inference) pool ready", "the orchestrator has reached inference"),
+    (rb"Initializing weight broadcast \(", "trainer and inference connect for the weights"),
+    (rb"Starting training loop \(", "the training loop has begun"),
+    (rb"Broadcasting startup policy weights", "the first weights go to inference"),
+    (rb"Starting orchestrator loop \(|Waiting for training batch to arrive", "waiting for the first batch"),
+    (rb"Train batch (\d+/\d+ \([\d.]+%\))", "waiting for the first batch: {0}"),
+)
+
+# 12:00:01 WARNING Received SIGTERM, terminating all processes...     Received interrupt signal, terminating all processes...
+STOPPED: Tuple[Tuple[bytes, str], ...] = (
+    (rb"Received SIGTERM, terminating all processes", "stopped by SIGTERM"),
+    (rb"Received interrupt signal, terminating all processes", "stopped by SIGINT"))
+# 12:00:01 SUCCESS RL trainer finished! (colours, or the quotes of JSON, between)
+FINISHED: Tuple[bytes, ...] = tuple(rb"SUCCESS[^\n]{0,40}?" + words for words in (
+    rb"RL trainer finished!", rb"SFT trainer finished!", rb"(?:SFT training|Training) finished!", rb"Orchestrator finished\.",
+    rb"Evals finished!"))
 
 # What the logs of a part are called below an attempt's folder.
 _PART = r"(?:trainer|orchestrator|inference|evals|envs)"

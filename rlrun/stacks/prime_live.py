@@ -21,8 +21,8 @@ REHEARSAL = "RLRUN_DRY_RUN"
 # Not empty: setproctitle leaves /proc/PID/environ as it is (its README, SPT_NOENV).
 KEEP_ENVIRON = "SPT_NOENV"
 
-# Not INT: where uv stands above the launcher it passes its own on, and the second one breaks the cleaning up off (S5).
 TITLE = "prime-rl"
+# Not INT: where uv stands above the launcher it passes its own on, and the second one breaks the cleaning up off (S5).
 STOP_SIGNAL = "TERM"
 LABELS = ("launcher", "inference", "router", "orchestrator", "env server", "trainer", "evals")
 

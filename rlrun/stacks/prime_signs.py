@@ -10,6 +10,7 @@ metrics.jsonl has a line for each part of a step, from trainer and orchestrator,
 the trainer's lines ("metrics") and the orchestrator's, each known by the wait that it alone tells of.
 """
 import json
+import math
 import re
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -26,7 +27,7 @@ PROGRESS: Tuple[bytes, ...] = (
     rb"SUCCESS[^\n]{0,100}?(?:Step \d+ +\||Evaluated [^\n]{1,200}? \(Step \d+\) +\||Validation +\|)",
     *(STEP_MARKS[name] for name in _WAITS))
 _SHARE = "/share"  # of a wait in its step: ours, the file has the seconds
-_STEP_SECONDS = "time/step"
+STEP_SECONDS = "time/step"
 
 _KEYS = {"Loss": "loss/mean", "Entropy": "entropy/all/mean", "Mismatch KL": "mismatch_kl/all/mean",
          "Grad. Norm": "optim/grad_norm", "LR": "optim/lr", "Throughput": "perf/throughput", "MFU": "perf/mfu",
@@ -108,37 +109,33 @@ METRICS: Tuple[Metric, ...] = (
     Metric("eval/*", "eval", (), "evals"),
 )
 
-# What a step line that came later proves wrong: the batches are filled again.
-_NO_STEP_SINCE = r"(?![^\0]*?Step \d+ +\|)"
-
 SIGNATURES: Tuple[Signature, ...] = (
     # The launcher ends everything when a part ends: Train env server math failed with exit code 1
     Signature("env:died", "stop", (Rule(
         r"(?:Train|Eval) env server \S+ failed with exit code -?\d+|ERROR[^\n]{0,60}Env server failed"
         r"|env server at \S+ did not become healthy in", "lines", 1, source="*"),),
         "An environment server is gone or never came up: no rollout of its tasks comes any more",
-        ("less -R RUN/logs/latest/envs/train/NAME.log: its last lines say why (user code, memory, a missing package)",
-         "dmesg -T | grep -i oom: whether the kernel killed it")),
+        ("tail -n 40 {run_dir}/logs/latest/envs/*/*.log    # why: user code, memory, a missing package",
+         "dmesg -T | grep -i oom    # whether the kernel killed it")),
     Signature("inference:unready", "stop", (Rule(
         r"Inference server is not ready after \d+ \(>\d+\) seconds", "lines", 1, source="*"),),
         "The inference server did not answer within its time, and the orchestrator gives up",
-        ("less -R RUN/logs/latest/inference.log: out of memory, a port that is taken, weights that are still downloaded",)),
+        ("tail -n 60 {run_dir}/logs/latest/inference.log    # out of memory, a port that is taken, a download?",)),
     # 12:00:01 WARNING Step 7: empty train batch after 128 finalized episodes (consecutive empty batches: 4/10)
     Signature("batch:empty", "stop", (Rule(
-        r"(?:Step \d+: |No admitted )[^\n]{1,200}\(consecutive (?:empty batches|zero-output batch equivalents): (?:[3-9]|\d\d+)/"
-        + _NO_STEP_SINCE,
-        "lines", 1, source="orchestrator"),),
+        r"(?:Step \d+: |No admitted )[^\n]{1,200}\(consecutive (?:empty batches|zero-output batch equivalents): (?:[3-9]|\d\d+)/",
+        "lines", 1, source="orchestrator", at="after:1"),),
         "Three batches or more in a row held nothing to train on, and none came since; at its limit the run ends itself",
-        ("grep -c 'Trace failed' RUN/logs/latest/orchestrator.log: whether the rollouts fail",
-         "Look at the rewards in RUN/rollouts/step_N/train/all/traces.jsonl: all alike means tasks too hard or too easy"),
+        ("grep -c 'Trace failed' {run_dir}/logs/latest/orchestrator.log    # do the rollouts fail?",
+         "tail -n 3 {run_dir}/rollouts/step_{step}/train/all/traces.jsonl    # rewards all alike: too hard or too easy"),
         ("rollouts",)),
     Signature("rollout:errors", "risk", (Rule("has_error/mean", "at_least", 0.5, 3, "orchestrator"),),
         "Half of the rollouts or more failed in each of the last three steps",
-        ("grep 'Trace failed' RUN/logs/latest/orchestrator.log | tail: which error it is",
-         "grep -E 'WARNING|ERROR' RUN/logs/latest/envs/train/*.log | tail"), ("rollouts",)),
+        ("grep 'Trace failed' {run_dir}/logs/latest/orchestrator.log | tail    # which error it is",
+         "grep -E 'WARNING|ERROR' {run_dir}/logs/latest/envs/train/*.log | tail"), ("rollouts",)),
     Signature("reward:zero", "risk", (Rule("reward/mean", "zero_shown", 0.0, 5, "orchestrator"),),
         "The mean reward was 0 in each of the last five steps: nothing can be learnt from that",
-        ("Read some of RUN/rollouts/step_N/train/all/traces.jsonl: is an answer that is right given no reward?",
+        ("tail -n 3 {run_dir}/rollouts/step_{step}/train/all/traces.jsonl    # is a right answer given no reward?",
          "Easier tasks, or a better start (SFT first)"), ("rollouts",)),
     # docs/training.md: a mean that is sustained and grows is the early warning. Hence a trend, a level, and no single peak.
     Signature("kl:mismatch", "risk", (
@@ -148,18 +145,29 @@ SIGNATURES: Tuple[Signature, ...] = (
         "Trainer and inference disagree on their tokens, more with every step: the early sign of a collapse",
         ("Compare entropy and reward since: where they fall too, go back to a checkpoint from before the rise",
          "Points at staleness (max_off_policy_steps) or unlike numerics in vLLM; confirm on its log"), ("rollouts",)),
+    # High from the start: no early sign, but weights, template or numerics that differ. The figure is ours.
+    Signature("kl:high", "risk", (Rule("mismatch_kl/all/mean", "above", 0.1, 5, "trainer"),),
+        "Mismatch KL is far above what is usual (0.001): trainer and inference give the same tokens other probabilities",
+        ("rlrun explain kl:high", "Ask its owner: are weights, chat template and precision the same on both sides?"),
+        ("rollouts",)),
+    #     ╰─ math | Ratio 50.0% | Reward 0.0000 | … | Error 100.0% | …
+    Signature("env:failing", "risk", (Rule(
+        r"╰─ [^|\n]{1,80}\|[^\n]{0,300}\| Error (?:9\d|100)(?:\.\d+)?%", "lines", 3, source="orchestrator",
+        at="after:7"),),
+        "Nearly all rollouts of one environment fail, while others go on",
+        ("grep 'Trace failed' {run_dir}/logs/latest/orchestrator.log | tail    # which error it is",), ("rollouts",)),
     # The figures are ours. Entropy falls in a run that learns too; there the reward rises meanwhile.
     Signature("entropy:collapse", "risk", (
         Rule("entropy/all/mean", "shrunk", 0.2, 5, "trainer"), Rule("entropy/all/mean", "below", 0.1, 5, "trainer"),
         Rule("reward/mean", "shrunk", 1.0, 5, "orchestrator")),
         "Entropy fell to a fifth or less and the reward did not rise with it: points at mode collapse; confirm on the rollouts",
-        ("Read some of RUN/rollouts/step_N/train/effective/traces.jsonl: are the answers all alike?",
+        ("tail -n 3 {run_dir}/rollouts/step_{step}/train/effective/traces.jsonl    # are the answers all alike?",
          "Go back to a checkpoint from before the fall, with a lower learning rate"), ("rollouts",)),
     # The tenfold is ours; 1.0 is where the default config begins to clip.
     Signature("grad:spike", "risk", (
         Rule("optim/grad_norm", "grown", 10.0, 1, "trainer"), Rule("optim/grad_norm", "above", 1.0, 1, "trainer")),
         "The gradient norm is ten times what it was: a spike may precede divergence",
-        ("Look whether it comes again: rlrun watch", "Where loss or reward goes with it: back to a checkpoint before it")),
+        ("rlrun watch {run}    # does it come again?", "Where loss or reward goes with it: back to a checkpoint before it")),
     Signature("rollout:truncated", "risk", (Rule("is_truncated/mean", "at_least", 0.5, 3, "orchestrator"),),
         "Half of the rollouts or more were cut off in each of the last three steps: they can't reach an answer",
         ("Give them more room (seq_len, max_completion_tokens, max_turns), or ask for shorter answers",), ("rollouts",)),
@@ -167,7 +175,7 @@ SIGNATURES: Tuple[Signature, ...] = (
         r"Worker \d+ \(pid=\d+\) died, restarting|Worker \d+ heartbeat timeout \([\d.]+s\), restarting", "lines", 3,
         source="env *"),),
         "Workers of an environment died or hung three times or more: points at its code or at memory; confirm on its log",
-        ("grep -E 'died|heartbeat|ERROR' RUN/logs/latest/envs/*/*.log | tail", "dmesg -T | grep -i oom")),
+        ("grep -E 'died|heartbeat|ERROR' {run_dir}/logs/latest/envs/*/*.log | tail", "dmesg -T | grep -i oom")),
     Signature("weights:broadcast", "risk", (Rule(
         r"The route /init_broadcaster does not exist\. Skipping NCCL|Failed to update inference weights to step \d+"
         r"|Trainer did not broadcast v\d+ within|NIXL transfer timed out after"
@@ -175,22 +183,23 @@ SIGNATURES: Tuple[Signature, ...] = (
         r"|(?:Server|Client) error '\d+ [^'\n]*' for url '[^'\n]*/(?:update_weights|load_lora_adapter|init_\w+|pause|resume)\b",
         "lines", 1, source="*"),),
         "New weights did not reach inference: it may go on with old ones, and the trainer with stale rollouts",
-        ("less -R RUN/logs/latest/inference.log at that time: the other half of the story",
-         "grep -i broadcast RUN/logs/latest/trainer.log | tail")),
+        ("tail -n 60 {run_dir}/logs/latest/inference.log    # the other half of the story",
+         "grep -i broadcast {run_dir}/logs/latest/trainer.log | tail")),
     # Figures are ours: a few timeouts are normal as long as they do not make a share of the rollouts fail.
     Signature("inference:timeouts", "risk", (
-        Rule(r"Trace failed in group [^\n]*(?:[Tt]imed out|Timeout)|Inference metrics poll failed: [^\n]*Timeout", "lines", 5,
+        Rule(r"Trace failed in group [^\n]{0,400}?(?:[Tt]imed out|Timeout)"
+             r"|Inference metrics poll failed: [^\n]{0,400}?Timeout", "lines", 5,
              source="orchestrator"),
         Rule("has_error/mean", "at_least", 0.05, 2, "orchestrator")),
         "Requests time out and a share of the rollouts fails meanwhile: points at an overloaded or hung inference server",
-        ("curl -s http://localhost:8100/metrics | grep -E 'num_requests|cache_usage': waiting requests, a full cache",
-         "less -R RUN/logs/latest/inference.log", "Lower the concurrency, or give inference more GPUs"), ("rollouts",)),
+        ("curl -s http://localhost:8100/metrics | grep -E 'num_requests|cache_usage'    # waiting requests, a full cache?",
+         "tail -n 60 {run_dir}/logs/latest/inference.log", "Lower the concurrency, or give inference more GPUs"), ("rollouts",)),
     Signature("ckpt:errors", "risk", (Rule(
         r"CheckpointException|Orchestrator checkpoint not found at|FileNotFoundError: Checkpoint not found at"
         r"|Couldn't fallback to using the master rank's dataloader checkpoint|Failed to remove \S*/checkpoints/"
         r"|inline_container\.cc", "lines", 1, source="*"),),
         "A checkpoint could not be written, read or removed",
-        ("df -h RUN/checkpoints; df -i RUN/checkpoints", "rlrun status tells the newest one that is complete")),
+        ("df -h {run_dir}/checkpoints; df -i {run_dir}/checkpoints", "rlrun status tells the newest one that is complete")),
     # Who waits for whom is told by the file of the monitor alone; half of the time is our figure.
     Signature("wait:orchestrator", "note", (Rule("time/wait_for_batch/share", "above", 0.5, 5, "metrics"),),
         "The trainer spends more than half of its steps waiting for rollouts: inference or the environments set the pace",
@@ -210,44 +219,6 @@ GATES: Tuple[Gate, ...] = (
          ("rollouts",)),
 )
 
-# Inference, environments, orchestrator and trainer start side by side: what says most about what is still to come stands last.
-STAGES: Tuple[Tuple[bytes, str], ...] = (
-    (rb"Wrote (?:sub)?configs? to ", "the launcher has resolved the config"),
-    (rb"Submitted batch job (\d+)", "job {0} is submitted"),
-    (rb"Starting inference on GPU\(s\) ([\d ]*\d)", "inference starts on GPU {0}"),
-    (rb"Starting (?:train|eval) env server (\S+)", "the environment server {0} starts"),
-    (rb"Starting orchestrator process", "the orchestrator starts"),
-    (rb"Starting trainer on GPU\(s\) ([\d ]*\d)", "the trainer starts on GPU {0}"),
-    (rb"Starting SFT trainer with (\d+) GPU", "the trainer starts on {0} GPUs"),
-    (rb"Startup complete\.", "all parts are started"),
-    (rb"EnvServerPool up: ", "an environment server is up"),
-    (rb"Starting (?:RL|SFT) trainer in ", "the trainer sets itself up"),
-    (rb"Initializing model \(", "the trainer loads the model"),
-    (rb"Initializing optimizer \(", "the trainer has the model and makes the optimizer"),
-    (rb"Train environment\(s\) ready", "the environments are ready"),
-    (rb"Waiting for (?:policy )?inference pool to be ready", "the orchestrator waits for inference"),
-    (rb"Starting to load model (\S+?)\.{3}", "vLLM loads {0}"),
-    (rb"Loading safetensors checkpoint shards: +(\d+)%", "vLLM loads weights: {0} %"),
-    (rb"torch\.compile takes ([\d.]+) s", "vLLM has compiled, in {0} s"),
-    (rb"Capturing CUDA graphs?[^\n\r]{0,60}?(\d+)%", "vLLM captures CUDA graphs: {0} %"),
-    (rb"Application startup complete", "inference serves"),
-    (rb"(?:Policy inference|Inference) pool ready", "the orchestrator has reached inference"),
-    (rb"Initializing weight broadcast \(", "trainer and inference connect for the weights"),
-    (rb"Starting training loop \(", "the training loop has begun"),
-    (rb"Broadcasting startup policy weights", "the first weights go to inference"),
-    (rb"Starting orchestrator loop \(|Waiting for training batch to arrive", "waiting for the first batch"),
-    (rb"Train batch (\d+/\d+ \([\d.]+%\))", "waiting for the first batch: {0}"),
-)
-
-# 12:00:01 SUCCESS RL trainer finished! (colours, or the quotes of JSON, between)
-# 12:00:01 WARNING Received SIGTERM, terminating all processes...     Received interrupt signal, terminating all processes...
-STOPPED: Tuple[Tuple[bytes, str], ...] = (
-    (rb"Received SIGTERM, terminating all processes", "stopped by SIGTERM"),
-    (rb"Received interrupt signal, terminating all processes", "stopped by SIGINT"))
-FINISHED: Tuple[bytes, ...] = tuple(rb"SUCCESS[^\n]{0,40}?" + words for words in (
-    rb"RL trainer finished!", rb"SFT trainer finished!", rb"(?:SFT training|Training) finished!", rb"Orchestrator finished\.",
-    rb"Evals finished!"))
-
 
 def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optional[Point]:
     """The Point of one log line, None where it is no step line of this source. Seconds are those of the printed time.
@@ -260,7 +231,7 @@ def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optio
     if head and source != "evals":
         values, rounded, seconds = _read_parts(message[head.end():], "")
         if seconds is not None:
-            values[_STEP_SECONDS] = seconds
+            values[STEP_SECONDS] = seconds
         return _make_point(int(head.group(1)), values, rounded, seconds, clock, True, keep)
     head = _EVALUATED.match(message) if source != "trainer" else None
     if head:
@@ -282,7 +253,7 @@ def _make_filter(wanted: Iterable[str]) -> Callable[[str], bool]:
 
 def _make_point(step: int, values: Dict[str, float], rounded: Sequence[str], seconds: Optional[float], clock: str,
                 is_training: bool, keep: Optional[Callable[[str], bool]]) -> Point:
-    kept = values if keep is None else {key: value for key, value in values.items() if keep(key)}
+    kept = values if keep is None else {key: value for key, value in values.items() if keep(key) or not math.isfinite(value)}
     return Point(step, kept, tuple(key for key in rounded if key in kept), seconds, 0, clock, is_training)
 
 
@@ -360,7 +331,7 @@ def _parse_metrics(wait: str, line: str, keep: Optional[Callable[[str], bool]]) 
     names = row if keep is None else [key for key in row if keep(key)]
     values = {key: float(row[key]) for key in names if _is_number(row[key]) and abs(row[key]) < 1e300
               and key not in ("step", "time")}
-    seconds = float(row[_STEP_SECONDS]) if _is_number(row.get(_STEP_SECONDS)) and 0 < row[_STEP_SECONDS] < 1e9 else None
+    seconds = float(row[STEP_SECONDS]) if _is_number(row.get(STEP_SECONDS)) and 0 < row[STEP_SECONDS] < 1e9 else None
     if seconds and abs(row[wait]) < 1e9:
         values[wait + _SHARE] = row[wait] / seconds
     return _make_point(step, values, (), seconds, "", True, keep)
@@ -379,7 +350,7 @@ def quote_metric(line: str, key: str) -> str:
     parts = [part.strip() for part in message.split("|")]
     heads = 2 if parts[0] == "Validation" else 1
     head = " | ".join(parts[:heads])
-    if key == _STEP_SECONDS:
+    if key == STEP_SECONDS:
         shown = next((part for part in parts[heads:] if _TIME.match(part)), "")
     else:
         name = "loss/mean" if key == "val/loss" else key
@@ -391,7 +362,7 @@ def quote_metric(line: str, key: str) -> str:
 
 
 def _quote_row(text: str, key: str) -> str:
-    names = [key[:-len(_SHARE)], _STEP_SECONDS] if key.endswith(_SHARE) else [key]
+    names = [key[:-len(_SHARE)], STEP_SECONDS] if key.endswith(_SHARE) else [key]
     found = [match.group(0) for name in ["step"] + names
              for match in [re.search(r'"%s": ?[^,}]{1,40}' % re.escape(name), text)] if match]
     return ", … ".join(found) if found else text[:160]

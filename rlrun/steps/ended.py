@@ -4,10 +4,14 @@ from typing import Any, Iterable, List, Optional, Tuple
 
 from ..health.signatures import quote_match
 from ..stacks import load_health
+from ..text.shell import quote_words
 from ..vitals import Ending, Outline, Quote, Target
 from .gather import Evidence
 
 _ERRORS = 200
+_END_MARKS = (b"inished", b"ompleted", b"ignal", b"omplete.", b" done")
+_FATAL_KINDS = ("time-limit", "cancelled", "preempted", "node", "oom-host", "killed", "crash")
+_LAST_BYTES = 8192
 # One of them is in every line that health.faults takes for an error: where none is there it need not be loaded.
 ERROR_MARKS = (b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slurmstepd", b"srun: error", b"CANCELLED",
                b"Watchdog", b"death signal", b"exitcode: ", b"SYSTEM_ERROR", b"Fatal Python", b" received at time", b".sh: line ",
@@ -17,39 +21,80 @@ ERROR_MARKS = (b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slu
 def _gather(evidence: Evidence) -> List[Any]:
     from ..health import endings
     return [endings.LogText(text.name, text.path, text.data, text.offset, text.first_line,
-                            evidence.files[text.name].modified_seconds) for text in evidence.texts.values()]
+                            evidence.files[text.name].modified_seconds) for text in evidence.texts.values()
+            if text.name in evidence.files]
 
 
-def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional[int], outline: Outline) -> Optional[Ending]:
-    """How it ended; None where nothing says that it did: another node's run, or a log without a process."""
-    if target.state != "over" and not _has_mark(evidence, ERROR_MARKS + (b"inish",)):
+def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional[int], outline: Outline, is_fresh: bool,
+                 hidden: str) -> Optional[Ending]:
+    """How it ended; None where nothing says that it did: another node's run, or a log without a process. `is_fresh`: its log is
+    no older than a live run's may be. `hidden`: why its log can't be read, "" where it can."""
+    if hidden and target.state == "over" and not target.jobs:
+        return _judge_unread(target, hidden)
+    if target.state != "over" and not _has_mark(evidence, ERROR_MARKS + _END_MARKS) and not any(
+            re.search(pattern, text.data) for pattern in health.FINISHED for text in evidence.texts.values()):
         return None
     from ..health import endings
     texts = _gather(evidence)
-    patterns = _compile_all(health.FINISHED)
-    finished = any(endings.find_finished(text, patterns) for text in texts)
-    found = endings.pick_first_error(texts, patterns, _compile_all(health.PROGRESS))
+    status, signal = (target.exit or {}).get("status"), str((target.exit or {}).get("signal") or "")
+    is_complete = step is not None and outline.total is not None and step >= outline.total
+    # Words of finishing may be anybody's: an exit status speaks louder, unless all steps were done.
+    patterns = _compile_all(health.FINISHED) if is_complete or not (status or signal) else None
+    progress = _compile_all(health.PROGRESS)
+    finished = patterns is not None and any(endings.find_finished(text, patterns, progress) for text in texts)
+    found = endings.pick_first_error(texts, patterns, progress)
+    if target.state == "elsewhere" and is_fresh and not is_complete and outline.total is not None:
+        finished = False
     is_known = target.state == "over" and not target.jobs
     if not is_known and target.jobs and target.state == "over":
         return _judge_job(target, found, finished, step, outline)
-    if not is_known and not finished and (found is None or found.is_survived or target.state == "elsewhere"):
+    stopped = _find_stopped(health, texts) if found is None or found.is_consequence else None
+    if not is_known and not finished and not stopped and not _is_fatal(found, texts, is_fresh):
         return None
-    ended = target.exit or {}
-    status, signal = ended.get("status"), str(ended.get("signal") or "")
     is_told = status is not None or bool(signal)
     is_short = bool(target.kind) and target.kind not in health.STEP_KINDS
     oom_kills = None
     if is_known and (signal == "SIGKILL" or not is_told):
         from ..host import oom
         oom_kills = oom.read_oom_kills()
-    stopped = _find_stopped(health, texts) if status and not signal and (found is None or found.is_consequence) else None
-    if stopped is not None:
+    if stopped and status and not signal:
         return Ending("killed", "%s, as its log says (exit status %s)" % (stopped[0], status), status, "", stopped[1])
+    if stopped and not is_told and not finished:
+        how = "ended early" if step is not None and outline.total and step < outline.total else "killed"
+        return Ending(how, "%s, as its log says%s" % (stopped[0], _tell_step(step, outline)), None, "", stopped[1])
     ending = endings.judge_end(status, signal, is_told, step, outline.total, finished, found, oom_kills, is_short)
     if ending.how == "ended early" and ending.first_error is None:
         name = target.id or next(iter(target.logs.values()), "")
-        return ending._replace(first_error=_quote_reason(texts), advice=ending.advice or ("rlrun logs %s -n 60" % name,))
+        return ending._replace(first_error=stopped[1] if stopped else None,
+                               advice=ending.advice or ("rlrun logs %s -n 60" % quote_words([name]),))
     return ending
+
+
+def _tell_step(step: Optional[int], outline: Outline) -> str:
+    return "" if step is None else " at step %d%s" % (step, " of %d" % outline.total if outline.total else "")
+
+
+def _judge_unread(target: Target, hidden: str) -> Ending:
+    """By the record alone."""
+    status, signal = (target.exit or {}).get("status"), str((target.exit or {}).get("signal") or "")
+    words = "killed by %s" % signal if signal else "its exit was not recorded" if status is None else "exit status %s" % status
+    return Ending("killed" if signal else "failed" if status else "ended", "%s; %s" % (words, hidden), status, signal, None)
+
+
+def _is_fatal(found: Any, texts: List[Any], is_fresh: bool) -> bool:
+    """Does a log end with this, where no process tells? A limit, a kill, a node that is gone always do; an exception where next
+    to nothing follows it and the log stands still: a run survives many of them."""
+    if found is None or found.is_survived or found.is_noise:
+        return False
+    ends = {text.path: text.offset + len(text.data) for text in texts}
+    is_last = ends.get(found.quote.log, 0) - found.quote.offset <= _LAST_BYTES
+    return found.kind in _FATAL_KINDS or (found.kind != "error" and is_last and not is_fresh)
+
+
+def find_last_word(evidence: Evidence, errors: Tuple[Quote, ...]) -> Optional[Quote]:
+    """The last error that a log tells, where next to nothing follows it."""
+    ends = {text.path: text.offset + len(text.data) for text in evidence.texts.values()}
+    return next((one for one in reversed(errors) if ends.get(one.log, 0) - one.offset <= _LAST_BYTES), None)
 
 
 def _find_stopped(health: Any, texts: List[Any]) -> Optional[Tuple[str, Quote]]:

@@ -4,16 +4,19 @@ import os
 import re
 from typing import Any, List, Optional, Tuple
 
-from ..health import lines, metrics, signatures, tail
+from ..health import growth, lines, metrics, signatures
 from ..host import procs
 from ..stacks import load_health
+from ..text.shell import quote_words
 from ..vitals import Checkpoint, Ending, Finding, Outline, Point, Quote, Reading, Status, Target, Track
-from . import ended, find_run
+from . import ended, find_run, gather
 from .gather import Evidence, tell_target
 
 HEALTHY, AT_RISK, STOP, NO_STEP, ENDED, UNKNOWN = (
     "healthy", "at risk", "recommend stopping", "no step yet", "ended", "unknown")
 _RECOMMENDATIONS = 3
+_STUCK = {"T": "is stopped (state T)", "t": "is held by a debugger (state t)",
+          "D": "waits in the kernel (state D), and may not be killable"}
 _DAY_SECONDS = 86400
 # 12:00:01, coloured or not, at a line's beginning
 _CLOCK = re.compile(br"(?:^|\n)(?:\x1b\[[0-9;]*m)*([0-2]\d:[0-5]\d:[0-6]\d)\b")
@@ -37,23 +40,26 @@ def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
     idle = _measure_idle(evidence, health.SOURCES, now_seconds)
     notes = list(target.notes) + _note_logs(evidence, health.SOURCES, idle, target)
     findings = list(signatures.find_signatures(health.SIGNATURES, proof, outline.flags))
-    nonfinite = signatures.find_nonfinite(health.METRICS, proof)
+    nonfinite = signatures.find_nonfinite(proof)
     findings += [nonfinite] if nonfinite else []
-    findings += _find_slow(main_track, points, proof)
+    findings += _find_slow(main_track, points, proof, health.STEP_SECONDS)
     is_here = target.state == "live" and bool(target.pids)
     findings += _find_stall(evidence, target, health, main, points, pace, idle, now_seconds) if is_here else []
-    ending = ended.judge_ending(target, evidence, health, step, outline) if target.state != "live" else None
+    limit = metrics.find_stall_limit(pace, not points or _is_long_now(outline, points[-1].step))
+    is_fresh = idle is not None and idle <= limit
+    hidden = _tell_hidden(evidence, health.SOURCES)
+    ending = ended.judge_ending(target, evidence, health, step, outline, is_fresh, hidden) if target.state != "live" else None
     errors = ended.find_errors(evidence, target)
     left = metrics.estimate_left(step, outline.total, pace) if ending is None else None
     rests_on = "" if left is None else "the median of the last %d steps × %d to go" % (
         pace.steps, (outline.total or 0) - (step or 0))
-    stage = "" if points else find_stage(health, evidence)
+    stage = "" if points else _tell_stage(health, evidence, main)
+    findings = [_fill(one, target, evidence, step) for one in findings]
     findings.sort(key=lambda one: ("stop", "risk", "note").index(one.severity))
-    limit = metrics.find_stall_limit(pace, not points or _is_long_now(outline, points[-1].step))
-    is_fresh = idle is not None and idle <= limit
-    readings = signatures.read_metrics(health.METRICS, proof)
-    verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, is_fresh, bool(evidence.tracks), readings)
-    if verdict == UNKNOWN or any(one.name == "run:stalled" for one in findings):
+    readings = signatures.read_metrics(health.METRICS, proof, outline.flags)
+    verdict, conclusion = _conclude(target, findings, ending, step, stage, idle, is_fresh, bool(evidence.tracks), readings,
+                                    hidden, ended.find_last_word(evidence, errors) if target.state != "live" else None)
+    if target.state != "live" or verdict == UNKNOWN or any(one.name == "run:stalled" for one in findings):
         left, rests_on = None, ""
     checkpoint = health.find_checkpoint(outline, tell_target(target))
     readings += _tell_absent(health, evidence, points, outline) if points else ()
@@ -61,6 +67,31 @@ def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
         target, verdict, conclusion, step, outline, stage, pace.usual, pace.first, left, rests_on, idle, checkpoint, readings,
         tuple(findings), ending, errors,
         _recommend(target, verdict, findings, ending, checkpoint), tuple(notes), evidence.tracks, now_seconds)
+
+
+def _tell_hidden(evidence: Evidence, sources: Tuple[str, ...]) -> str:
+    """In words, which of the logs that tell steps we may not read."""
+    for name in sources + ("launch",):
+        log = evidence.files.get(name)
+        if log and not os.access(log.path, os.R_OK):
+            found = os.stat(log.path)
+            return "its %s log can't be read: permission denied (%s's, mode %o): %s" % (
+                name, procs.user_name(found.st_uid), found.st_mode & 0o7777, log.path)
+    return ""
+
+
+def _fill(finding: Finding, target: Target, evidence: Evidence, step: Optional[int]) -> Finding:
+    """The advice with the run's own places in it: `{log}`, `{run_dir}`, `{run}`, `{step}`."""
+    log = next((evidence.files[name].path for name in target.logs if name in evidence.files), target.launch_log)
+    above = os.path.dirname(os.path.dirname(os.path.dirname(log)))  # RUN/logs/attempt_1/trainer.log
+    places = {"{log}": log or "LOG", "{run_dir}": target.run_dir or above or "RUN", "{run}": target.id or log or target.name,
+              "{step}": "*" if step is None else str(step)}
+    advice = []
+    for words in finding.advice:
+        for name, path in places.items():
+            words = words.replace(name, path if path == "*" else quote_words([path]))
+        advice.append(words)
+    return finding._replace(advice=tuple(advice))
 
 
 def _tell_absent(health: Any, evidence: Evidence, points: List[Point], outline: Outline) -> Tuple[Reading, ...]:
@@ -97,16 +128,12 @@ def _note_logs(evidence: Evidence, sources: Tuple[str, ...], idle: Optional[floa
             notes.append("the steps in the %s log fell back: a restart lies in it; before it: steps %s" % (name, shown))
         if track and track.missing and not track.path.endswith(".jsonl"):
             notes.append("%d steps are missing in the %s log: left out by its own folding, or lost" % (track.missing, name))
-        if track and any(log.path == track.path for log in evidence.files.values()) and _begins_with_hole(track.path):
-            notes.append("the %s log was truncated from outside while it was written: its beginning is a hole" % name)
+        hole = lines.measure_holes(track.path) if track else 0
+        if hole:
+            notes.append("the %s log was truncated from outside while it was written: %d bytes of it are a hole" % (name, hole))
     if not evidence.files and target.logs:
         notes.append("no log of it is there yet: %s" % next(iter(target.logs.values())))
     return notes
-
-
-def _begins_with_hole(path: str) -> bool:
-    head = tail.read_head(path, 4096)
-    return len(head) == 4096 and not head.strip(b"\0")
 
 
 def quote_metric(health: Any, evidence: Evidence, path: str, offset: int, key: str) -> Quote:
@@ -114,6 +141,18 @@ def quote_metric(health: Any, evidence: Evidence, path: str, offset: int, key: s
     from ..text.shell import escape_controls, strip_colour
     text = strip_colour(lines.read_line_at(path, offset).decode("utf-8", "replace"))
     return Quote(path, offset, lines.count_line(path, offset), escape_controls(health.quote_metric(text, key)))
+
+
+def _tell_stage(health: Any, evidence: Evidence, main: str) -> str:
+    """What is known before the first step that was read: a validation, that steps lie too far back, else how far the start is."""
+    track = evidence.tracks.get(main)
+    if track and track.points:
+        return "validated at step %d; no training step yet" % track.points[-1].step
+    if track and not track.is_whole:
+        first = gather.read_first_step(health, main, track.path)
+        return "no step in the last %d MiB of its log%s" % (lines.SEARCH_BYTES >> 20, "" if first is None else
+                                                             "; its beginning tells of step %d" % first)
+    return find_stage(health, evidence)
 
 
 def find_stage(health: Any, evidence: Evidence) -> str:
@@ -131,13 +170,13 @@ def find_stage(health: Any, evidence: Evidence) -> str:
     return found
 
 
-def _find_slow(track: Optional[Track], points: List[Point], proof: signatures.Evidence) -> List[Finding]:
+def _find_slow(track: Optional[Track], points: List[Point], proof: signatures.Evidence, key: str) -> List[Finding]:
     ratio = metrics.find_slowdown(points)
     if ratio is None or track is None:
         return []
     return [Finding("step:slow", "risk", "steps take %.1f times as long as before" % ratio,
-                    (proof.quote(track.path, points[-1].offset, ""),),
-                    ("Compare nodes and replicas of the run's own block with what is alive: rlrun status --json",
+                    (proof.quote(track.path, points[-1].offset, key),),
+                    ("rlrun status {run} --json    # compare nodes and replicas of its block with what is alive",
                      "nvidia-smi    # clocks, and who else is on the GPUs"))]
 
 
@@ -145,8 +184,8 @@ def _find_stall(evidence: Evidence, target: Target, health: Any, main: str, poin
                 idle: Optional[float], now_seconds: float) -> List[Finding]:
     """A live run whose log stands still: the log's age against what its steps take, and where the log's lines bear the time of
     day, the age of its last step too."""
-    if idle is None:
-        return []
+    if idle is None or (target.kind and target.kind not in health.STEP_KINDS):
+        return []  # an idle server writes nothing
     track = evidence.tracks.get(main)
     limit = metrics.find_stall_limit(pace, not points or _is_long_now(evidence.outline, points[-1].step))
     text = evidence.texts.get(main)
@@ -165,8 +204,12 @@ def _find_stall(evidence: Evidence, target: Target, health: Any, main: str, poin
     if track and points:
         quotes = (quote_metric(health, evidence, track.path, points[-1].offset, ""),)
     pid = next((pid for label, pid in target.pids if label == "trainer"), target.pids[0][1] if target.pids else 0)
-    return [Finding("run:stalled", "stop", words, quotes,
-                    ("py-spy dump --pid %d    # where it waits, if py-spy is there" % pid,
+    process = procs.read_processes().get(pid)
+    if process and process.state in _STUCK:
+        words += "; pid %d %s" % (pid, _STUCK[process.state])
+    first = ("kill -CONT %d    # it was stopped by a signal" % pid,) if process and process.state == "T" else ()
+    return [Finding("run:stalled", "stop" if points else "risk", words, quotes,
+                    first + ("py-spy dump --pid %d    # where it waits, if py-spy is there" % pid,
                      "nvidia-smi    # 0 % on every GPU: nothing is computed"))]
 
 
@@ -178,7 +221,7 @@ def _quote_last(evidence: Evidence, main: str) -> Tuple[Quote, ...]:
     data = text.data.rstrip(b"\r\n")
     begin = data.rfind(b"\n") + 1
     line = None if text.first_line is None else text.first_line + data.count(b"\n", 0, begin)
-    words = strip_colour(lines.fold_returns(data[begin:])[:240].decode("utf-8", "replace"))
+    words = strip_colour(growth.fold_returns(data[begin:])[:240].decode("utf-8", "replace"))
     return (Quote(text.path, text.offset + begin, line, escape_controls(words)),)
 
 
@@ -197,7 +240,9 @@ def read_step_age(point: Point, data: bytes, idle_seconds: float) -> Optional[fl
         last, then = (_read_clock(word) for word in (clocks[-1].decode("ascii"), point.clock))
     except ValueError:
         return None
-    return max(0.0, idle_seconds) + (last - then) % _DAY_SECONDS
+    # The shorter way round: lines of threads come out of order, and clocks are set back.
+    between = (last - then + _DAY_SECONDS // 2) % _DAY_SECONDS - _DAY_SECONDS // 2
+    return max(0.0, idle_seconds) + max(0, between)
 
 
 def _read_clock(word: str) -> int:
@@ -206,7 +251,8 @@ def _read_clock(word: str) -> int:
 
 
 def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending], step: Optional[int], stage: str,
-              idle: Optional[float], is_fresh: bool, has_log: bool, readings: Tuple[Reading, ...]) -> Tuple[str, str]:
+              idle: Optional[float], is_fresh: bool, has_log: bool, readings: Tuple[Reading, ...],
+              hidden: str, last_word: Optional[Quote]) -> Tuple[str, str]:
     """(verdict, one line). `is_fresh`: the log is not older than a live run's may be."""
     from ..text.durations import format_age
     written = "log last written %s" % format_age(max(0.0, idle)) if idle is not None else "no log to read"
@@ -218,22 +264,30 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
         verdict = STOP if grave[0].severity == "stop" else AT_RISK
         if target.state == "live" or is_fresh:
             return verdict, grave[0].words.rstrip(".") + more
+    if hidden and step is None:
+        return UNKNOWN, hidden
+    if target.state != "live" and is_fresh and last_word is not None:
+        return UNKNOWN, "its log ends with an error, and no process of it is here: %s" % last_word.text
     if target.state in ("unknown", "elsewhere") and not is_fresh:
         where = "its processes are on %s" % target.host if target.host and target.state == "elsewhere" else \
             "whether it lives can't be told from here"
         return UNKNOWN, "%s; %s%s" % (written, where, "; its last numbers: %s" % grave[0].words if grave else "")
     if target.jobs and step is None and target.state == "live":
         return NO_STEP, "; ".join("job %s %s" % pair for pair in target.jobs)
+    if step is None and target.kind and target.kind not in load_health(target.stack).STEP_KINDS:
+        return HEALTHY, "it lives, and no error is known; a run of this kind tells no steps; %s" % written
+    if step is None and (not has_log or stage.startswith("no step in the last")):
+        return UNKNOWN, "%s; %s" % (stage or "no log to read", written)
     if step is None:
-        if not has_log and target.state == "live" and not stage:
-            return UNKNOWN, "it lives; %s, and a run of this kind may tell no steps" % written
         return NO_STEP, stage or "it lives; %s" % written
     bad = [one for one in readings if one.mark == "blocks"]
     if bad:
         return AT_RISK, "%s: %s; %s" % (bad[0].key, bad[0].words or "out of its usual range", written)
     if findings:
         return HEALTHY, "nothing grave; noted: %s; %s" % (", ".join(one.name for one in findings), written)
-    return HEALTHY, "no known signature matched; %s%s" % (written, "" if target.state == "live" else "; no process of it is here")
+    return HEALTHY, "%sno known signature matched; %s%s" % (
+        ("", written, "") if target.state == "live" else
+        ("by its numbers alone: ", written, "; no process of it is here: it runs on another node, or has just ended"))
 
 
 def _recommend(target: Target, verdict: str, findings: List[Finding], ending: Optional[Ending],

@@ -10,9 +10,11 @@ from ..stacks import STACKS, load_health, load_recognisers
 from ..values import LiveRun, Process
 from ..vitals import Target
 from . import guard, records
+from .jobs import ask_slurm
 
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
+_EXIT_SECONDS, _EXIT_LOOKS = 3.0, 30
 _TOLD = ("train_log", "launch_log", "run_dir")
 
 
@@ -39,12 +41,19 @@ def read_scene(root: str) -> Scene:
     return Scene(root, processes, guard.find_runs(processes, os.getpid())[0], time.time())
 
 
-def find_run(word: str, scene: Scene) -> Found:
-    """The run that `word` means; without a word the live one, else the last one that was recorded here. OperatorError: exit 2
-    where the word means none, exit 5 where there is no run at all."""
+def find_run(word: str, scene: Scene, is_own: bool = False) -> Found:
+    """The run that `word` means; without a word the live one of this checkout, else the live one of this machine, else the last
+    one that was recorded here. `is_own`: never another checkout's. OperatorError: exit 2 where the word means none, exit 5 where
+    there is no run at all."""
     if word:
         return _find_named(word, scene)
     live = list_live(scene)
+    own = tuple(one for one in live if scene.root and one.root and os.path.realpath(one.root) == os.path.realpath(scene.root))
+    if own and len(live) > len(own):
+        note = "%d more run%s on this machine, of another checkout" % (
+            len(live) - len(own), " lives" if len(live) - len(own) == 1 else "s live")
+        own = tuple(one._replace(notes=one.notes + (note,)) for one in own)
+    live = own if own or (is_own and scene.root) else live
     if len(live) == 1:
         return Found(live[0])
     if live:
@@ -87,7 +96,6 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
     # A runner whose tree shows nothing that is known yet is live all the same.
     found += [from_record(one, scene) for one in by_pid.values() if one["id"] not in known and one["stack"] in STACKS]
     if jobs:
-        from .jobs import ask_slurm
         ask_slurm(jobs)
         found = _merge_jobs(found, [one for one in (from_record(one, scene) for one in jobs) if one.state == "live"])
     return tuple(found)
@@ -111,7 +119,7 @@ def _list_records(scene: Scene, limit: int = 0) -> List[Dict[str, Any]]:
 
 
 def _find_named(word: str, scene: Scene) -> Found:
-    if word.isdecimal() and int(word) in scene.processes:
+    if word.isdecimal() and len(word) < 10 and int(word) in scene.processes:
         return _find_pid(int(word), scene)
     if os.path.exists(word):
         return Found(_find_path(os.path.abspath(word), scene))
@@ -122,6 +130,7 @@ def _find_named(word: str, scene: Scene) -> Found:
         if len(matching) == 1:
             return Found(from_record(matching[0], scene))
         if matching:
+            ask_slurm(matching[:20])
             # One name, launched again: the live one is meant, if it is one.
             targets = tuple(from_record(one, scene) for one in matching[:20])
             live = [one for one in targets if one.state == "live"]
@@ -168,7 +177,9 @@ def _find_path(path: str, scene: Scene) -> Target:
     for one in _list_records(scene):
         if real in [os.path.realpath(one[name]) for name in _TOLD if one[name]]:
             return from_record(one, scene)
-    for one in _list_records(scene, _NEWEST):
+    newest = _list_records(scene, _NEWEST)
+    ask_slurm(newest)
+    for one in newest:
         target = from_record(one, scene)
         if _is_of(target, real):
             return target
@@ -187,10 +198,12 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if not record["experiment"] or not record["train_log"] or record.get("is_submission"):
         from .readback import complete
         record = complete(record)
-    if record["jobs"] and not record["job_states"]:
-        from .jobs import ask_slurm
+    if not record.get("is_asked"):
         ask_slurm([record])
     state, _ = records.judge_state(record)
+    if state == "lost" and (record["runner"] or {}).get("keeper") in scene.processes:
+        record = _await_exit(record)
+        state, _ = records.judge_state(record)
     facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
     texts = {name: record[name] for name in ("vllm_log", "trials") if isinstance(record.get(name), str)}
     told = dict({name: record.get(name) or "" for name in _TOLD}, **texts)
@@ -211,7 +224,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if left:
         notes.append("its runner is gone, and %d of its processes live on: kill -s TERM %s" % (
             len(left), " ".join(map(str, left[:20]))))
-    pids = _name_pids(run, scene) if run and where == "live" else ()
+    pids = _name_pids(run, scene) if run and where == "live" else tuple(("left behind", pid) for pid in left)
     if state == "running" and identity and identity.pid not in [pid for _, pid in pids]:
         pids = (("runner", identity.pid),) + tuple(pair for pair in pids if pair[0] != "runner")
     runner = record["runner"] or record["keeper"] or {}
@@ -237,6 +250,16 @@ def _judge_jobs(record: Dict[str, Any]) -> str:
     return "over" if len(known) == len(record["jobs"]) else "unknown"
 
 
+def _await_exit(record: Dict[str, Any]) -> Dict[str, Any]:
+    """The record once its keeper has written how the run ended: the runner is gone, and it is about to."""
+    for _ in range(_EXIT_LOOKS):
+        found = records.read_record(record["record"])
+        if found and found["exit"]:
+            return dict(record, exit=found["exit"])
+        time.sleep(_EXIT_SECONDS / _EXIT_LOOKS)
+    return record
+
+
 def _read_nodes(record: Dict[str, Any]) -> int:
     nodes = record.get("nodes")
     return nodes if isinstance(nodes, int) and 0 < nodes < 10000 else 1
@@ -248,15 +271,18 @@ def _name_pids(run: LiveRun, scene: Scene) -> Tuple[Tuple[str, int], ...]:
     return found if run.top.pid in [pid for _, pid in found] else (("runner", run.top.pid),) + found
 
 
-def from_live(run: LiveRun, scene: Scene) -> Target:
-    """The Target of a run that somebody started without rlrun: its logs by its open files and its own words."""
+def from_live(run: LiveRun, scene: Scene, known: Optional[Target] = None) -> Target:
+    """The Target of a run that somebody started without rlrun: its logs by its open files and its own words. `known`: what an
+    earlier look found of it."""
     health = load_health(run.stack)
     tree = [scene.processes[pid] for pid in run.pids if pid in scene.processes]
     told = dict(health.trace_run(tree, procs.read_fd, procs.read_cwd))
     told.setdefault("root", run.root)
     logs = health.list_logs(run.kind, told)
     notes: List[str] = []
-    if not logs:
+    if not logs and known is not None:
+        logs = known.logs
+    elif not logs:
         planned = _plan_logs(told, run)
         told.update(planned)
         logs = health.list_logs(run.kind, told)
@@ -274,7 +300,10 @@ def from_live(run: LiveRun, scene: Scene) -> Target:
 def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
     """The log that the run's config plans, by the runner's own dry run; nothing where the name differs at every start."""
     config, root = told.get("config"), told.get("root") or run.root
-    if not config or not root or not os.path.isfile(os.path.join(root, config)):
+    if not config or not root or not os.path.isfile(os.path.join(root, config)) or run.top.uid != os.geteuid():
+        return {}
+    # A config and its runner are code: only one's own is run, and only where nobody else can write to it.
+    if not all(_is_own(path) for path in [root, os.path.dirname(os.path.join(root, config))] + _list_files(root, "scripts")):
         return {}
     from . import orient, preflight
     try:
@@ -289,6 +318,19 @@ def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
     if plan.name_is_volatile:
         return {}
     return {"train_log": plan.train_log, "vllm_log": plan.vllm_log, "run_dir": plan.run_dir, "name": plan.experiment}
+
+
+def _is_own(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _list_files(root: str, folder: str) -> List[str]:
+    return [os.path.join(above, name) for above, folders, names in os.walk(os.path.join(root, folder))
+            for name in folders + names]
 
 
 def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:

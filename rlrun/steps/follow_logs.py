@@ -10,7 +10,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
-from ..health import lines
+from ..health import growth, lines
 from ..stacks import load_health
 from ..text import redact, shell
 from ..vitals import Ending, Point, Target
@@ -311,10 +311,10 @@ def _split(stream: Stream, data: bytes) -> Tuple[Tuple[bytes, ...], bytes, bool]
         if not end:
             return (), b"", True
     *whole, pending = (stream.pending + data).split(b"\n")
-    found = [_cut(lines.fold_returns(line)) for line in whole]
+    found = [_cut(growth.fold_returns(line)) for line in whole]
     pending = _fold_pending(pending)
     is_long = len(pending) > _MOST_BYTES
-    return tuple(found + ([_cut(lines.fold_returns(pending))] if is_long else [])), b"" if is_long else pending, is_long
+    return tuple(found + ([_cut(growth.fold_returns(pending))] if is_long else [])), b"" if is_long else pending, is_long
 
 
 def _cut(line: bytes) -> bytes:
@@ -324,19 +324,19 @@ def _cut(line: bytes) -> bytes:
 def _fold_pending(pending: bytes) -> bytes:
     """A line that has no end yet without the states that a progress bar has left behind."""
     done, turn, rest = pending.rpartition(b"\r")
-    return lines.fold_returns(done) + turn + rest if turn else pending
+    return growth.fold_returns(done) + turn + rest if turn else pending
 
 
 def take_rest(stream: Stream) -> Tuple[bytes, ...]:
     """The last line of a log that has no end, where there is one."""
-    rest = lines.fold_returns(stream.pending)
+    rest = growth.fold_returns(stream.pending)
     return (_cut(rest),) if rest.strip() else ()
 
 
 def find_bar(stream: Stream) -> bytes:
     """The last whole state of a progress bar that is rewritten at the end of the log; b"" where there is none. A state that is
     being written is left out: a secret could be in it by half."""
-    return _cut(lines.fold_returns(stream.pending.rpartition(b"\r")[0]))
+    return _cut(growth.fold_returns(stream.pending.rpartition(b"\r")[0]))
 
 
 def find_key(fd: int, offset: int) -> int:

@@ -1,9 +1,9 @@
 """What the logs of a run hold, read from their ends: step lines, the last lines, and what the run was set up to do. Judges
 nothing, and reads no log whole."""
 import functools
-from typing import Any, Dict, Iterable, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-from ..health import lines, signatures, tail
+from ..health import growth, lines, signatures, tail
 from ..stacks import load_health
 from ..vitals import Outline, Target, Track
 
@@ -15,7 +15,9 @@ _HEAD_BYTES = 1 << 18
 # Of each log's end, for what lines tell; of one that ended more, for its first error may lie before much noise.
 _TEXT_BYTES = 1 << 18
 _ENDED_BYTES = 1 << 21
+_OTHER_BYTES = 1 << 19  # of the other logs, of which there may be many
 _LOGS = 24
+_FIRST_BYTES = 1 << 20
 
 
 class Evidence(NamedTuple):
@@ -44,11 +46,11 @@ def tell_target(target: Target) -> Dict[str, Any]:
             "logs": dict(target.logs)}
 
 
-def read_evidence(target: Target, limit_points: int = REPORT_POINTS, is_all: bool = False) -> Evidence:
-    """Reads a run's logs from their ends. `is_all`: keep every metric, as the page and `--json` show them."""
+def read_evidence(target: Target, limit_points: int = REPORT_POINTS) -> Evidence:
+    """Reads a run's logs from their ends, `limit_points` step lines of each."""
     health = load_health(target.stack)
     files = stat_logs(target)
-    tracks = {source: read_one_track(health, source, log, limit_points, is_all)
+    tracks = {source: read_one_track(health, source, log, limit_points)
               for source, log in list_sources(health, files).items()}
     size = _ENDED_BYTES if target.state == "over" else _TEXT_BYTES
     texts: Dict[str, signatures.Text] = {}
@@ -56,7 +58,8 @@ def read_evidence(target: Target, limit_points: int = REPORT_POINTS, is_all: boo
     for name in _pick_logs(files, health.SOURCES):
         if files[name].identity not in seen:
             seen.add(files[name].identity)
-            data, offset, line = lines.read_end(files[name].path, size, files[name].size)
+            limit = size if name in health.SOURCES or name == "launch" else min(size, _OTHER_BYTES)
+            data, offset, line = lines.read_end(files[name].path, limit, files[name].size)
             texts[name] = signatures.Text(name, files[name].path, data, offset, line)
     return Evidence(read_outline(target, files), tracks, texts, files)
 
@@ -78,9 +81,9 @@ def list_sources(health: Any, files: Dict[str, lines.LogFile]) -> Dict[str, line
     return found
 
 
-def read_one_track(health: Any, source: str, log: lines.LogFile, limit_points: int, is_all: bool) -> Track:
+def read_one_track(health: Any, source: str, log: lines.LogFile, limit_points: int) -> Track:
     """The step lines of one log, up to the size that it had when it was looked at."""
-    parse = functools.partial(health.parse_step, source, wanted=None if is_all else list_wanted(health))
+    parse = functools.partial(health.parse_step, source, wanted=list_wanted(health))
     if limit_points > REPORT_POINTS:
         return lines.read_track(log.path, health.STEP_MARKS[source], parse, limit_points, log.size, _PAGE_BYTES, _PAGE_BYTES)
     return lines.read_track(log.path, health.STEP_MARKS[source], parse, limit_points, log.size)
@@ -100,3 +103,11 @@ def _pick_logs(files: Dict[str, lines.LogFile], sources: Iterable[str]) -> List[
     first = [name for name in tuple(sources) + ("launch",) if name in files]
     others = sorted((name for name in files if name not in first), key=lambda name: -files[name].modified_seconds)
     return first + others[:max(0, _LOGS - len(first))]
+
+
+def read_first_step(health: Any, source: str, path: str) -> Optional[int]:
+    """The last step that the first megabyte of a log tells, for a log in which none stands near the end."""
+    head = tail.read_head(path, _FIRST_BYTES)
+    points = growth.parse_grown(tuple((0, line) for line in head.split(b"\n")[:-1]), health.STEP_MARKS[source],
+                               functools.partial(health.parse_step, source, wanted=()))
+    return points[-1].step if points else None

@@ -2,13 +2,14 @@
 import functools
 from typing import Dict, List, NamedTuple, Tuple
 
-from ..health import lines, signatures
+from ..health import growth, lines, signatures
 from ..stacks import load_health
 from ..vitals import Target, Track
 from . import find_files, find_run, gather, records
 
 _TEXT_BYTES = 1 << 18
 _ROUNDS = 64
+_LEAP_BYTES = 1 << 24
 
 
 class Growing(NamedTuple):
@@ -16,14 +17,14 @@ class Growing(NamedTuple):
 
     target: Target
     evidence: gather.Evidence
-    follows: Dict[str, lines.Follow]
+    follows: Dict[str, growth.Follow]
     limit_points: int
 
 
 def start(target: Target, limit_points: int = gather.REPORT_POINTS) -> Growing:
     """Reads a run's logs from their ends, as `status` does."""
     evidence = gather.read_evidence(target, limit_points)
-    follows = {name: lines.start_follow(log.path, lines.find_last_end(log.path, log.size))
+    follows = {name: growth.start_follow(log.path, growth.find_last_end(log.path, log.size))
                for name, log in evidence.files.items() if _is_needed(name, evidence)}
     return Growing(target, evidence, follows, limit_points)
 
@@ -42,7 +43,7 @@ def refresh(target: Target) -> Target:
         tops = {pid for _, pid in target.pids}
         for run in scene.runs:
             if run.top.pid in tops or tops & set(run.pids):
-                found = find_run.from_live(run, scene)
+                found = find_run.from_live(run, scene, target)
                 if abs((found.started_seconds or 0) - (target.started_seconds or 0)) < 5:
                     return found._replace(logs=dict(target.logs, **found.logs))
         return target._replace(state="over", pids=())
@@ -57,32 +58,31 @@ def update(growing: Growing, target: Target) -> Growing:
     health = load_health(target.stack)
     before = growing.evidence
     files = gather.stat_logs(target)
-    if set(files) - set(before.files) or (target.state != growing.target.state):
-        return start(target, growing.limit_points)
+    places = {name: log.path for name, log in before.files.items()}
+    if {name: log.path for name, log in files.items()} != places or target.state != growing.target.state:
+        return start(target, growing.limit_points)  # a log has come, or another one stands for it now
     tracks, texts, follows = dict(before.tracks), dict(before.texts), dict(growing.follows)
-    sources = {log.path: source for source, log in gather.list_sources(health, files).items()}
+    sources = [(source, log.path) for source, log in gather.list_sources(health, files).items()]  # two may share a log
     wanted = gather.list_wanted(health)
     for name, follow in growing.follows.items():
-        came: List[Tuple[int, bytes]] = []
+        if name in files and files[name].size - follow.offset > _LEAP_BYTES:
+            return start(target, growing.limit_points)  # as much as a first look reads: from the end it is quicker
         for _ in range(_ROUNDS):
-            grown = lines.read_grown(follow)
+            grown = growth.read_grown(follow)
             if grown.event in ("truncated", "replaced"):
                 return start(target, growing.limit_points)
             is_done = grown.follow.offset == follow.offset
             follow = grown.follow
-            came += grown.lines
+            for source in [one for one, path in sources if path == follow.path]:
+                parse = functools.partial(health.parse_step, source, wanted=wanted)
+                points = growth.parse_grown(grown.lines, health.STEP_MARKS[source], parse)
+                tracks[source] = lines.extend_track(tracks.get(source, Track(follow.path, (), False)), points,
+                                                    growing.limit_points)
+            if grown.lines and name in texts:
+                texts[name] = _append(texts[name], list(grown.lines))
             if is_done:
                 break
         follows[name] = follow
-        if not came:
-            continue
-        source = sources.get(follow.path)
-        if source:
-            parse = functools.partial(health.parse_step, source, wanted=wanted)
-            points = lines.parse_grown(tuple(came), health.STEP_MARKS[source], parse)
-            tracks[source] = lines.extend_track(tracks.get(source, Track(follow.path, (), False)), points, growing.limit_points)
-        if name in texts:
-            texts[name] = _append(texts[name], came)
     outline = before.outline
     if outline.total is None:
         outline = gather.read_outline(target, files)

@@ -12,6 +12,8 @@ def ask_slurm(records: List[Dict[str, Any]]) -> str:
 
     The jobs are those that the launch log names too: rlrun may have been gone when sbatch answered.
     """
+    for one in records:
+        one["is_asked"] = True
     submissions = [one for one in records if one["jobs"] or one.get("is_submission")]
     if not submissions:
         return ""

@@ -16,7 +16,7 @@ FOLDER = os.path.join("logs", "rlrun")
 UNKNOWN_SECONDS = float("nan")
 # What a record holds as text.
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
-          "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "time", "mode")
+          "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "pid_namespace", "time", "mode")
 # And as a list.
 _LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs")
 
@@ -153,17 +153,24 @@ def judge_state(record: Dict[str, Any]) -> Tuple[str, Optional[int]]:
     identity = read_identity(record)
     if not identity:
         return "not started", None
-    if procs.is_alive(identity):
+    if procs.is_alive(identity) and not is_elsewhere(record):
         return "running", None
     # Another machine's, or another container's on this one: then the boot is the same, and its pids mean nothing here.
-    return ("elsewhere (%s)" % record["host"] if record["host"] != os.uname().nodename else "lost"), None
+    is_other = record["host"] != os.uname().nodename or is_elsewhere(record) and record["boot_id"] == procs.read_boot_id()
+    return ("elsewhere (%s)" % record["host"] if is_other else "lost"), None
+
+
+def is_elsewhere(record: Dict[str, Any]) -> bool:
+    """Was it launched in another table of pids (a container's), where its pids mean other processes?"""
+    own = procs.read_pid_namespace()
+    return bool(record["pid_namespace"] and own and record["pid_namespace"] != own)
 
 
 def find_left(record: Dict[str, Any], processes: Dict[int, Process]) -> Tuple[int, ...]:
     """The processes that live on in the groups of a run whose runner has ended: what a launcher leaves behind that was killed
     (S5). A group's number is not given to another while one of it lives; that it is the run's, boot and start tell."""
     runner = record["runner"] or record["keeper"]
-    if not record["exit"] or not runner or record["boot_id"] != procs.read_boot_id():
+    if not record["exit"] or not runner or record["boot_id"] != procs.read_boot_id() or is_elsewhere(record):
         return ()
     groups = {runner["pgid"] or runner["pid"]} | set(record["groups"])
     return tuple(sorted(one.pid for one in processes.values() if one.pgid in groups and not procs.is_dead(one)

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .curves import Curve, describe_odd, draw_curve, draw_spark, find_highest, find_lowest, find_span, read_curve
 from .durations import format_age, format_elapsed
+from .sparks import format_pace
 from .markup import (draw_mark, escape, format_number, format_utc, parse_utc, read_number, render_block, render_cell, render_code,
                      render_document, render_head_cell, render_list, render_pairs, render_section, render_table)
 
@@ -14,7 +15,7 @@ _VERDICT_TONES = {"healthy": "good", "at risk": "warn", "recommend stopping": "b
 _ENDING_TONES = {"ended well": "good", "ended early": "warn", "failed": "bad", "killed": "bad", "died without trace": "bad"}
 _MARKS = {"pass": ("good", "ok"), "advisory": ("warn", "warning"), "blocks": ("bad", "bad"), "skipped": ("calm", "not judged")}
 _SEVERITIES = {"stop": "bad", "risk": "warn", "note": "calm"}
-_STATES = {"live": "running", "over": "over", "elsewhere": "on another machine", "unknown": "not known"}
+_STATES = {"live": "running", "over": "over", "elsewhere": "on another machine", "unknown": "no process here"}
 # Beginnings of a state of `runs`; in a job's state the words are Slurm's.
 _BAD_STATES = ("killed", "failed", "timeout", "out_of_me", "node_fail", "boot_fail", "deadline", "cancelled", "preempted")
 _ODD_STATES = ("lost", "unreadable")
@@ -106,7 +107,7 @@ def _render_ending(shape: Dict[str, Any]) -> str:
         body = "<p>%s</p>" % escape(ending["words"]) + body
     if ending.get("first_error"):
         body += '<h3>The first error</h3>' + _render_quote(ending["first_error"])
-    return render_section("ending", "How it ended", body + render_list(_list(ending, "advice"), "ul"), "card stacked")
+    return render_section("ending", "How it ended", body, "card stacked")
 
 
 def _render_progress(shape: Dict[str, Any]) -> str:
@@ -139,13 +140,8 @@ def _tell_epoch(progress: Dict[str, Any]) -> str:
     return told + ("" if epochs is None else "%s of %s" % ("" if told else "unknown", format_number(epochs)))
 
 
-def _format_pace(seconds: float) -> str:
-    """`3.25 s`, `42.0 s`, `12m`: finer than the words for ages, as a step may take less than a second."""
-    return "%.3g s" % seconds if seconds < 100 else "%.0f s" % seconds if seconds < 600 else format_elapsed(seconds)
-
-
 def _tell_pace(progress: Dict[str, Any]) -> str:
-    pace, first = _tell(progress.get("seconds_per_step"), _format_pace), _tell(progress.get("first_step_seconds"), _format_pace)
+    pace, first = _tell(progress.get("seconds_per_step"), format_pace), _tell(progress.get("first_step_seconds"), format_pace)
     return (pace or "unknown" if first else pace) + ("<small>the first took %s</small>" % first if first else "")
 
 

@@ -19,7 +19,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 
 # HF_TOKEN=abc   'DB_PASSWORD=two words'   --wandb-api-key=abc   +trainer.api_key=abc   api_key = "abc"
 _ASSIGNMENT = re.compile(
-    r"(?P<name>(?<![A-Za-z0-9_.-])-{0,2}%s)(?P<equals>(?:\[\w*\])?\+?=|[ \t]+=[ \t]*(?!=))(?P<value>\([^)\n]*\)|%s)?"
+    r"(?P<name>(?<![A-Za-z0-9_.-])-{0,2}%s)(?P<equals>(?:\[\w*\])?\+?=|[ \t]+=[ \t]*(?!=))(?P<value>\([^()\n]*\)|%s)?"
     % (_NAME, _VALUE))
 # "api_key": "abc"   'HF_TOKEN': 'abc'   api_key: abc
 _FIELD = re.compile(

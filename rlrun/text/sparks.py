@@ -26,9 +26,9 @@ def draw_spark(values: Sequence[float]) -> str:
 
 
 def name_trend(values: Sequence[float]) -> str:
-    """`rising`, `falling` or `flat`, by the halves of the finite values; "" for fewer than four."""
+    """`rising`, `falling` or `flat`, by the halves of the values; "" for fewer than four, and where one is not finite."""
     finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 4:
+    if len(finite) < 4 or len(finite) < len(values):
         return ""
     half = len(finite) // 2
     before, after = sum(finite[:half]) / half, sum(finite[-half:]) / half

@@ -55,6 +55,14 @@ def is_screen() -> bool:
     return _is_terminal(sys.stdout) and os.environ.get("TERM") not in (None, "", "dumb")
 
 
+def measure_columns() -> int:
+    """The width of the terminal on stdout, 0 where it is none."""
+    if not _is_terminal(sys.stdout):
+        return 0
+    import shutil
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def print_screen(terminal: Terminal, text: str) -> None:
     """Writes what redraws a terminal, as it is."""
     _write(sys.stdout, text)

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from ..vitals import GateResult, Quote, Reading, Status, Target
 from .durations import format_age, format_elapsed
 from .glyphs import ADVISORY, BLOCKS, DASH, PASS, SKIPPED
-from .shell import escape_controls
+from .shell import escape_controls, strip_colour
 from .sparks import draw_bar, draw_spark, format_number, format_pace, name_trend
 from .terminal import Terminal, paint
 
@@ -18,26 +18,56 @@ _WIDTH = 78
 _LABEL = "  %-9s"
 _READINGS_A_ROW = 8
 _PIDS = 8
+# So many steps a sparkline has, and in a window that is not so wide.
+_TREND_STEPS, _TREND_NARROW, _WIDE = 20, 10, 120
 
 
-def render_status(terminal: Terminal, status: Status, title: str, extra: Sequence[Tuple[str, str]] = ()) -> List[str]:
-    """The whole report. `title`: the stack's own name; `extra`: rows that the caller knows (GPUs in use, the stop command)."""
+def render_status(terminal: Terminal, status: Status, title: str, extra: Sequence[Tuple[str, str]] = (), columns: int = 0,
+                  rows: int = 0) -> List[str]:
+    """The whole report. `title`: the stack's own name; `extra`: rows that the caller knows (GPUs in use, the stop command).
+    `columns`, `rows`: of the window, 0 for none: lines are broken to fit; in a low one what is as it should be goes first."""
+    lines = _fit(_render_all(terminal, status, title, dict(extra), columns, False), columns)
+    if rows and len(lines) > rows:
+        lines = _fit(_render_all(terminal, status, title, dict(extra), columns, True), columns)
+    if rows and len(lines) > rows:
+        lines = lines[:max(1, rows - 1)] + ["… %d lines more: a higher window, or rlrun status" % (len(lines) - rows + 1)]
+    return lines
+
+
+def _render_all(terminal: Terminal, status: Status, title: str, extra: Dict[str, str], columns: int, is_short: bool) -> List[str]:
     target = status.target
-    lines = [render_head(target, title), "", render_verdict(terminal, status), ""]
+    gap = [] if is_short else [""]
+    lines = [render_head(target, title)] + gap + [render_verdict(terminal, status)] + gap
     lines += _render_progress(status)
-    lines += _render_procs(status, dict(extra))
-    lines += render_readings(terminal, status)
-    lines += _render_checkpoint(status)
-    lines += ["", "Diagnosis"] + _render_findings(terminal, status)
-    if status.errors and (status.ending is None or status.ending.how not in ("ended well",)):
+    lines += [] if is_short else _render_procs(status, extra)
+    lines += render_readings(terminal, status, columns, is_short)
+    lines += [] if is_short else _render_checkpoint(status)
+    lines += gap + ["Diagnosis"] + _render_findings(terminal, status)
+    if status.errors and not is_short and (status.ending is None or status.ending.how != "ended well"):
         lines += ["", "Last errors"] + ["  " + show_quote(quote) for quote in status.errors[-3:]]
     if status.recommendations:
-        lines += ["", "Recommendations"]
+        lines += gap + ["Recommendations"]
         lines += ["  %d. %s" % (number, escape_controls(text)) for number, text in enumerate(status.recommendations, 1)]
-    if status.notes:
-        lines += [""] + ["Note: %s" % escape_controls(note) for note in status.notes]
-    lines += [""] + _render_places(target, dict(extra))
+    if not is_short:
+        lines += ([""] if status.notes else []) + ["Note: %s" % escape_controls(note) for note in status.notes]
+        lines += [""] + _render_places(target, extra)
     return lines
+
+
+def _fit(lines: List[str], columns: int) -> List[str]:
+    """Lines that are wider than the window, broken at spaces; colour is given up in these."""
+    if not columns:
+        return lines
+    fitted: List[str] = []
+    for line in lines:
+        plain = strip_colour(line)
+        if len(plain) <= columns:
+            fitted.append(line)
+            continue
+        import textwrap
+        indent = " " * min(len(plain) - len(plain.lstrip()) + 4, columns // 3)
+        fitted += textwrap.wrap(plain, max(20, columns), subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return fitted
 
 
 def render_head(target: Target, title: str) -> str:
@@ -111,6 +141,7 @@ def _render_procs(status: Status, extra: Dict[str, str]) -> List[str]:
     words = ["%s=%s%s" % (label.replace(" ", "-"), ",".join(map(str, pids[:_PIDS])), "…" if len(pids) > _PIDS else "")
              for label, pids in by_label.items()]
     words += ["job %s %s" % pair for pair in status.target.jobs]
+    words += ["user=%s" % status.target.user] if words and status.target.user else []
     if extra.get("gpus"):
         words.append(extra["gpus"])
     if not words:
@@ -121,31 +152,45 @@ def _render_procs(status: Status, extra: Dict[str, str]) -> List[str]:
     return [_LABEL % "procs" + escape_controls("  ".join(words))]
 
 
-def render_readings(terminal: Terminal, status: Status) -> List[str]:
-    """A line a metric, in the rows of the stack's table: mark, key=value, the trend of the last steps, what it means."""
+def render_readings(terminal: Terminal, status: Status, columns: int = 0, is_short: bool = False) -> List[str]:
+    """A line a metric, in the rows of the stack's table: mark, key=value, the trend of the last steps, what it means.
+    `is_short`: those only that are not as they should be."""
     lines: List[str] = []
     rows: Dict[str, List[Reading]] = {}
     shown = [one for one in status.readings if not one.key.endswith("/epoch")]
+    bad = [one for one in shown if one.mark in ("advisory", "blocks")]
     keys = [one.key for one in shown]
-    for reading in shown:  # of one key in two logs each says which it is
+    for reading in bad if is_short else shown:  # of one key in two logs each says which it is
         is_double = keys.count(reading.key) > 1
         rows.setdefault(reading.row, []).append(reading._replace(label="%s " % reading.source if is_double else ""))
     width = max([len(_show_value(one)) for readings in rows.values() for one in readings] or [0])
     label = "  %%-%ds" % max([9] + [len(row) + 1 for row in rows])
+    trend_steps = _TREND_NARROW if columns and columns < _WIDE else _TREND_STEPS
     for row, readings in rows.items():
         for place, reading in enumerate(readings[:_READINGS_A_ROW]):
             glyph, style = _MARKS[reading.mark]
-            trend = ""
-            if len(reading.trend) > 1:
-                word = name_trend(reading.trend)
-                trend = "  last %d: %s%s" % (len(reading.trend), draw_spark(reading.trend), " " + word if word else "")
-            words = "  %s" % reading.words if reading.words else ""
-            lines.append(label % (row if place == 0 else "") + "%s %s%s%s" % (
-                paint(terminal, glyph, style), escape_controls(_show_value(reading)).ljust(width if trend or words else 0), trend,
-                escape_controls(words)))
+            trend = _show_trend(reading.trend[-trend_steps:])
+            words = "  %s" % escape_controls(reading.words) if reading.words else ""
+            value = escape_controls(_show_value(reading)).ljust(width if trend or words else 0)
+            head = label % (row if place == 0 else "")
+            if columns and words and len(head) + 2 + len(value) + len(trend) + len(words) > columns:
+                lines.append(head + "%s %s%s" % (paint(terminal, glyph, style), value, trend))
+                lines.append(label % "" + words)
+            else:
+                lines.append(head + "%s %s%s%s" % (paint(terminal, glyph, style), value, trend, words))
         if len(readings) > _READINGS_A_ROW:
             lines.append(label % "" + "  and %d more: --json" % (len(readings) - _READINGS_A_ROW))
+    if is_short and len(shown) > len(bad):
+        lines.append(label % "" + "%d more metric%s as they should be, or not judged" % (
+            len(shown) - len(bad), " is" if len(shown) - len(bad) == 1 else "s are"))
     return lines
+
+
+def _show_trend(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return ""
+    word = name_trend(values)
+    return "  last %d: %s%s" % (len(values), draw_spark(values), " " + word if word else "")
 
 
 def _show_value(reading: Reading) -> str:
@@ -157,7 +202,8 @@ def _show_value(reading: Reading) -> str:
 
 def _render_checkpoint(status: Status) -> List[str]:
     if status.checkpoint is None:
-        return [_LABEL % "ckpt" + "none on disk"] if status.step is not None else []
+        where = "none in %s" % status.outline.checkpoints if status.outline.checkpoints else "where they would be is not told"
+        return [_LABEL % "ckpt" + escape_controls(where)] if status.step is not None else []
     half = "; not complete: %s" % ", ".join(os.path.basename(one) for one in status.checkpoint.incomplete) \
         if status.checkpoint.incomplete else ""
     return [_LABEL % "ckpt" + escape_controls("step %d, %s%s" % (status.checkpoint.step, status.checkpoint.path, half))]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlrun.health import lines
+from rlrun.health import growth, lines
 from rlrun.vitals import Point, Track
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -134,7 +134,7 @@ def test_a_chunk_may_begin_at_every_byte_of_a_line(tmp_path, shift):
 
 def test_default_chunks_meet_within_a_step_line(tmp_path):
     for shift in range(-8, 30):
-        after = b"step:2 - a:2\n" + b"z" * (lines._CHUNK_BYTES - 20 - shift) + b"\n"
+        after = b"step:2 - a:2\n" + b"z" * (lines.CHUNK_BYTES - 20 - shift) + b"\n"
         data = b"step:1 - a:1\n" + after
         path = write(tmp_path / "log", data)
         assert read(path) == make_track(path, read_plainly(data))
@@ -161,7 +161,7 @@ def test_long_lines_are_passed_over(tmp_path):
     assert [point.step for point in track.points] == [1, 2] and track.is_whole
     check_places(path, track)
     assert [point.step for point in read(path).points] == [2] and not read(path).is_whole
-    assert lines.find_last_end(path, os.path.getsize(path)) == os.path.getsize(path)
+    assert growth.find_last_end(path, os.path.getsize(path)) == os.path.getsize(path)
 
 
 def test_budgets_are_bytes_from_the_end_and_beyond_the_last_step_line(tmp_path):
@@ -214,7 +214,7 @@ def test_L7_a_hole_is_passed_over(sparse_log):
     check_places(sparse_log, track)
     data, offset, number = lines.read_end(sparse_log, 1 << 18)
     assert (offset, number) == (10 << 30, None) and data.startswith(b"step:3 - a:1\nnoise")
-    assert lines.find_last_end(sparse_log, os.path.getsize(sparse_log)) == (10 << 30) + 13 + 54 + 13
+    assert growth.find_last_end(sparse_log, os.path.getsize(sparse_log)) == (10 << 30) + 13 + 54 + 13
 
 
 MEASURED = textwrap.dedent("""
@@ -228,10 +228,10 @@ MEASURED = textwrap.dedent("""
     path = sys.argv[1]
     track = lines.read_track(path, b"step:", parse, 64)
     lines.read_end(path, 1 << 18)
-    follow = lines.start_follow(path, lines.find_last_end(path, os.path.getsize(path)))
-    for start in (follow, lines.start_follow(path, 0)):
+    follow = growth.start_follow(path, growth.find_last_end(path, os.path.getsize(path)))
+    for start in (follow, growth.start_follow(path, 0)):
         for _ in range(40):
-            start = lines.read_grown(start, 1 << 20).follow
+            start = growth.read_grown(start, 1 << 20).follow
     print([point.step for point in track.points], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """)
 
@@ -305,10 +305,10 @@ def assert_unreadable(path):
     assert lines.read_line_at(path, 0) == b""
     assert lines.count_line(path, 10) is None
     assert lines.read_end(path, 100) == (b"", 0, None)
-    assert lines.find_last_end(path, 100) == 0
-    follow = lines.start_follow(path, 50)
-    assert follow == lines.Follow(path, (0, 0), 0, b"")
-    assert lines.read_grown(follow) == lines.Grown(follow, (), "absent")
+    assert growth.find_last_end(path, 100) == 0
+    follow = growth.start_follow(path, 50)
+    assert follow == growth.Follow(path, (0, 0), 0, b"")
+    assert growth.read_grown(follow) == growth.Grown(follow, (), "absent")
     with pytest.raises((OSError, ValueError)):
         lines.open_log(path)
 
@@ -323,7 +323,7 @@ def test_a_log_of_somebody_elses(tmp_path):
         pytest.skip("only root can become somebody else")
     path = write(tmp_path / "log", b"step:1 - a:1\n")
     os.chmod(path, 0o600)
-    code = ("import os, sys; from rlrun.health import lines as l; p = sys.argv[1]; f = l.start_follow(p, 3)\n"
+    code = ("import os, sys; from rlrun.health import growth as l; p = sys.argv[1]; f = l.start_follow(p, 3)\n"
             "os.setgid(65534); os.setuid(65534)\n"
             "print(l.read_track(p, b's', None, 9).points, l.read_end(p, 9), l.count_line(p, 1), l.read_line_at(p, 0),"
             " l.find_last_end(p, 9), l.read_grown(f).event, l.read_grown(f).lines)")
@@ -333,15 +333,15 @@ def test_a_log_of_somebody_elses(tmp_path):
 
 def grow(path, data, cuts, limit_bytes=1 << 22, start=None):
     """What a follower makes of a log that is written in pieces: (points, text, Follow)."""
-    follow = start or lines.start_follow(path, 0)
+    follow = start or growth.start_follow(path, 0)
     points, text = [], []
     for begin, end in zip([0] + cuts, cuts + [len(data)]):
         with open(path, "ab") as file:
             file.write(data[begin:end])
         while True:
-            grown = lines.read_grown(follow, limit_bytes)
+            grown = growth.read_grown(follow, limit_bytes)
             assert grown.event == ""
-            points += lines.parse_grown(grown.lines, MARK, parse)
+            points += growth.parse_grown(grown.lines, MARK, parse)
             text += grown.lines
             is_done = grown.follow.offset == follow.offset
             follow = grown.follow
@@ -371,7 +371,7 @@ def test_from_the_end_on_nothing_is_lost_or_told_twice(tmp_path_factory, data, a
     at = min(at, len(data))
     path = write(tmp_path_factory.getbasetemp() / "log", data)
     track = read(path, size_bytes=at)
-    follow = lines.start_follow(path, lines.find_last_end(path, at))
+    follow = growth.start_follow(path, growth.find_last_end(path, at))
     assert data[:follow.offset] == data[:data.rfind(b"\n", 0, at) + 1]
     points, text, _ = grow(path, b"", [], max(limit_bytes, len(data) // 400), start=follow)
     expected = read(path)
@@ -385,7 +385,7 @@ def test_what_was_read_already_is_not_told_twice(tmp_path):
     data = b"step:1 - a:1\nvstep:1 - a:1\rstep:2 - a:1\rvstep:2 - a:1\rstep:3 - a:1\r"
     path = write(tmp_path / "log", data)
     track = read(path)
-    follow = lines.start_follow(path, lines.find_last_end(path, len(data)))
+    follow = growth.start_follow(path, growth.find_last_end(path, len(data)))
     points, _, _ = grow(path, b"\nstep:4 - a:1\n", [], start=follow)
     assert [point.step for point in points] == [1, 2, 2, 3, 4]
     assert lines.extend_track(track, points, 99) == read(path)
@@ -396,7 +396,7 @@ def test_the_newer_of_two_equal_steps_counts_both_ways(tmp_path):
     """A run that went back to its last checkpoint does a step again."""
     path = write(tmp_path / "log", b"step:1 - a:1\nstep:2 - a:2\n")
     track = read(path)
-    points, _, _ = grow(path, b"step:2 - a:3\nstep:3 - a:4\n", [], start=lines.start_follow(path, os.path.getsize(path)))
+    points, _, _ = grow(path, b"step:2 - a:3\nstep:3 - a:4\n", [], start=growth.start_follow(path, os.path.getsize(path)))
     assert lines.extend_track(track, points, 99) == read(path)
     assert [point.values["a"] for point in read(path).points] == [1, 3, 4]
 
@@ -446,24 +446,24 @@ def test_truncation(tmp_path):
     path = write(tmp_path / "log", b"step:1 - a:1\nstep:2 - a:1\nhalf")
     _, _, follow = grow(path, b"", [])
     write(path, b"step:1 - a:5\n")
-    grown = lines.read_grown(follow)
+    grown = growth.read_grown(follow)
     assert grown.event == "truncated" and grown.lines == ((0, b"step:1 - a:5"),)
-    assert lines.read_grown(grown.follow).event == ""
+    assert growth.read_grown(grown.follow).event == ""
 
 
 def test_replacement_and_absence(tmp_path):
     path = write(tmp_path / "log", b"step:1 - a:1\nha")
     _, _, follow = grow(path, b"", [])
     os.rename(path, path + ".1")
-    gone = lines.read_grown(follow)
-    assert gone == lines.Grown(follow, (), "absent")
+    gone = growth.read_grown(follow)
+    assert gone == growth.Grown(follow, (), "absent")
     write(path, b"step:1 - a:1\nstep:9 - a:1\nand more than before\n")
-    grown = lines.read_grown(gone.follow)
+    grown = growth.read_grown(gone.follow)
     assert grown.event == "replaced" and [line for _, line in grown.lines][1] == b"step:9 - a:1" and grown.follow.pending == b""
     late = str(tmp_path / "late")
-    follow = lines.start_follow(late, 700)
+    follow = growth.start_follow(late, 700)
     write(late, b"step:1 - a:1\n")
-    assert lines.read_grown(follow).lines == ((0, b"step:1 - a:1"),) and lines.read_grown(follow).event == ""
+    assert growth.read_grown(follow).lines == ((0, b"step:1 - a:1"),) and growth.read_grown(follow).event == ""
 
 
 @pytest.mark.parametrize("old_place", [5000, 9 << 20])
@@ -474,7 +474,7 @@ def test_L7_a_writer_that_goes_on_at_its_old_place(tmp_path, old_place, is_seen)
     _, _, follow = grow(path, b"", [])
     os.truncate(path, 0)
     if is_seen:
-        grown = lines.read_grown(follow)
+        grown = growth.read_grown(follow)
         assert grown.event == "truncated"
         follow = grown.follow
     with open(path, "r+b") as file:
@@ -545,7 +545,7 @@ def test_the_end_before_a_hole_and_after_it(tmp_path):
 
 def test_find_last_end(tmp_path):
     path = write(tmp_path / "log", b"one\ntwo\nhalf")
-    assert [lines.find_last_end(path, size) for size in (0, 3, 4, 7, 8, 12)] == [0, 0, 4, 4, 8, 8]
+    assert [growth.find_last_end(path, size) for size in (0, 3, 4, 7, 8, 12)] == [0, 0, 4, 4, 8, 8]
 
 
 def test_stat_log(tmp_path):
@@ -558,4 +558,4 @@ def test_stat_log(tmp_path):
 @pytest.mark.parametrize("line,shown", [(b"", b""), (b"a", b"a"), (b"a\rb", b"b"), (b"a\rb\r", b"b"), (b"a\r  \r", b"a"),
                                         (b"\r\r", b""), (b" 3%\r 4%\r\r", b" 4%")])
 def test_fold_returns(line, shown):
-    assert lines.fold_returns(line) == shown
+    assert growth.fold_returns(line) == shown
