@@ -41,6 +41,9 @@ echo "refused, as it should be (exit 3)"
 say run demo --confirm "$digest" --background --board leave
 run run demo --confirm "$digest" --background --board leave || fail "the launch ended $?"
 
+say gate --timeout 40s
+run gate --timeout 40s || fail "the gate ended $?"
+
 say runs --json
 for ((second = 0; second < 45; second++)); do
     state=$(run runs --json | field 'o["runs"][0]["state"]')
@@ -51,6 +54,9 @@ done
 run runs
 id=$(run runs --json | field 'o["runs"][0]["id"]')
 record=$(run runs --json | field 'o["runs"][0]["record"]')
+
+say status "$id"
+run status "$id" || fail "status ended $?"
 
 say runs "$id"
 run runs "$id"

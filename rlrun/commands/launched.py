@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
 from ..host import procs
-from ..stacks import load_stack
+from ..stacks import load_health, load_stack
 from ..steps import keeper, launch, nodes, readback, records, shapes, survey
 from ..text import report
 from ..text import terminal as term
@@ -18,6 +18,7 @@ from ..text.durations import format_elapsed
 from ..text.redact import redact
 from ..text.shell import escape_controls, strip_colour
 from ..values import Launch, Plan, Readback
+from .options import name_program
 
 SERVER_SECONDS = 600.0
 _TAIL_LINES = 15
@@ -144,6 +145,10 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
               ("record", os.path.relpath(started.record, plan.root))]
     if not back.exit:
         pairs.append(("watch", "tail -F %s" % started.launch_log))
+        name = os.path.basename(started.record)
+        has_steps = plan.kind in load_health(plan.stack).STEP_KINDS
+        pairs.append(("next", "%s gate %s    # waits for the first step and judges it" % (name_program(), name) if has_steps else
+                      "%s status %s" % (name_program(), name)))
     if not back.exit or is_handed_in:
         pairs.append(("stop", stop_line(started, plan, back.facts)))
     head = "Submitted" if is_handed_in else "Not submitted" if plan.is_submission and back.exit else "Launched (%s)" % mode

@@ -30,6 +30,10 @@ _WORDS = {
     "nan": "a value that is not finite",
     "error": "its log tells an error",
 }
+# ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.
+# 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed …
+_MONITOR = re.compile(r"due to the node running low on memory|killed due to memory pressure")
+_MONITOR_WORDS = "killed by Ray's memory monitor: the node ran low on memory"
 _SEEK_KILLER = ("dmesg -T | grep -iE 'oom|killed process'", "journalctl -k --since '-1 day' | grep -i oom",
                 "find /sys/fs/cgroup -name memory.events -exec grep -H 'oom_kill [1-9]' {} +")
 # [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, …     [PG ID 0 … Rank 1] …
@@ -38,13 +42,14 @@ _WATCHDOG = re.compile(r"\[[^\]]*Rank (\d+)\].*Watchdog caught.*OpType=(\w+)")
 _JOB = re.compile(r"\b(?:JOB|STEP) (\d+)")
 
 
-def pick_first_error(logs: Sequence[LogText], more: Sequence[Pattern[bytes]] = (),
+def pick_first_error(logs: Sequence[LogText], more: Optional[Sequence[Pattern[bytes]]] = (),
                      progress: Sequence[Pattern[bytes]] = ()) -> Optional[Found]:
     """The earliest cause in the logs of one run; None where they tell of none (or of the noise of a shutdown alone).
 
     What no other failure caused comes before its consequences, the rest before mere lines of level ERROR. Of several logs the
     earlier time of day counts where both tell one (less than half a day lies between them: midnight may), else the order in
-    which the logs were given. `more`: as find_finished takes it. `progress`: what a step's line looks like (bytes, MULTILINE).
+    which the logs were given. `more`: as find_errors takes it, None where no words of finishing are to be believed.
+    `progress`: what a step's line looks like (bytes, MULTILINE).
     What was followed by steps, in its own log or by the time of day, did not end the run: it is told only where nothing
     else is there and it lies within the last three steps, and then as `is_survived`.
     """
@@ -65,8 +70,9 @@ def judge_end(exit_status: Optional[int], signal: str, is_told: bool, step: Opti
 
     `exit_status` and `signal` ("SIGKILL" or "") as recorded; 128+n and -n count as signal n. `is_told`: whether an exit was
     recorded at all, else the process is just gone. `step` of `total`: as far as they are known. `has_finished_words`:
-    find_finished found some. `oom_kills`: host.oom's count, None for unknown. `kind_is_short`: a kind that has no steps,
-    of which exit 0 is all that can be asked. The exit status alone is not believed: a pipe into tee hides it (S11).
+    find_finished found some, and the exit does not give them the lie. `oom_kills`: host.oom's count, None for unknown.
+    `kind_is_short`: a kind that has no steps, of which exit 0 is all that can be asked. The exit status alone is not believed: a
+    pipe into tee hides it (S11). Where the process is just gone, a mere line of level ERROR proves no cause: it is quoted.
     """
     status = exit_status
     signal = signal or _name_signal(status)
@@ -92,8 +98,7 @@ def judge_end(exit_status: Optional[int], signal: str, is_told: bool, step: Opti
         how, words = "killed", "stopped by %s" % signal
         if found is not None and is_cause and found.kind != "error":
             how, words = _judge_found(found, " (%s after it)" % signal, oom_kills)
-    elif found is not None and is_cause and (found.kind != "error" or status or not is_told) and not (
-            found.kind == "error" and is_complete):
+    elif found is not None and is_cause and (found.kind != "error" or status) and not (found.kind == "error" and is_complete):
         if status == 0:
             how, words = _judge_found(found, ", though the exit status is 0", oom_kills)
         else:
@@ -110,6 +115,8 @@ def judge_end(exit_status: Optional[int], signal: str, is_told: bool, step: Opti
 def _judge_kill(found: Optional[Found], oom_kills: Optional[int]) -> Tuple[str, str]:
     if found is not None and found.kind == "oom-gpu" and not found.is_survived:
         return "failed", "out of memory on the GPU (SIGKILL after it)"
+    if found is not None and found.kind == "oom-host" and _MONITOR.search(found.quote.text):
+        return "killed", _MONITOR_WORDS + " (SIGKILL after it)"
     if found is not None and found.kind == "oom-host":
         return "killed", "SIGKILL by the kernel's out-of-memory killer%s" % _tell_kills(oom_kills)
     if oom_kills:  # which process each of them ended, the count does not tell
@@ -129,6 +136,8 @@ def _judge_found(found: Found, end: str, oom_kills: Optional[int]) -> Tuple[str,
     watchdog = _WATCHDOG.search(found.quote.text) if found.kind == "nccl" else None
     if watchdog is not None:
         words = "NCCL timed out: %s, first on rank %s" % (watchdog.group(2), watchdog.group(1))
+    if found.kind == "oom-host" and _MONITOR.search(found.quote.text):
+        words = _MONITOR_WORDS
     return "killed" if found.kind in _KILLERS else "failed", words + end
 
 
@@ -155,11 +164,10 @@ def _judge_untold(step: Optional[int], total: Optional[int], has_finished_words:
         return "failed", "its log shows only what followed from a failure; its exit was not recorded"
     if kind_is_short:
         return "ended", "its process is gone; its exit was not recorded"
-    if oom_kills:
-        return "died without trace", "its log just stops: killed, perhaps by the kernel's out-of-memory killer%s" % (
-            _tell_kills(oom_kills))
-    return "died without trace", ("its log just stops: killed, perhaps by the kernel's out-of-memory killer, or the machine "
-                                  "went down")
+    words = "its log just stops: killed, perhaps by the kernel's out-of-memory killer"
+    words += _tell_kills(oom_kills) if oom_kills else ", or the machine went down"
+    is_quoted = found is not None and not found.is_survived
+    return "died without trace", words + ("; the last known error, which need not be the cause, is quoted" if is_quoted else "")
 
 
 def _tell_found(found: Optional[Found]) -> str:
@@ -200,7 +208,12 @@ def _advise(how: str, signal: str, found: Optional[Found]) -> Tuple[str, ...]:
         return ("sacct -j %s --format=JobID,State,ExitCode,Elapsed,Timelimit,End" % (job.group(1) if job else "JOB"),
                 {"time-limit": "ask for more time (--time), or launch again and resume from the newest checkpoint",
                  "node": "sinfo -R -N"}.get(kind, "ask whoever cancelled it, or the batch system's administrator"))
-    if how == "died without trace" or kind in _KILLERS or (signal == "SIGKILL" and how == "killed"):
+    if kind == "oom-host" and found is not None and _MONITOR.search(found.quote.text):
+        return ("free -h", *show,
+                "fewer or smaller workers on that node: Ray kills above RAY_memory_usage_threshold, 0.95 unless set")
+    if how == "died without trace":
+        return (*show, *_SEEK_KILLER)[:3]
+    if kind in _KILLERS or (signal == "SIGKILL" and how == "killed"):
         return _SEEK_KILLER
     if kind == "oom-gpu":
         return ("nvidia-smi", *show, "smaller micro-batches, a shorter context, or a smaller share of the GPU for inference")
@@ -246,10 +259,10 @@ def _count_seconds(one: str, other: str) -> int:
     return seconds if seconds < _HALF_DAY_SECONDS else seconds - 2 * _HALF_DAY_SECONDS
 
 
-def _find_after(logs: Sequence[LogText], more: Sequence[Pattern[bytes]], progress: Sequence[Pattern[bytes]],
+def _find_after(logs: Sequence[LogText], more: Optional[Sequence[Pattern[bytes]]], progress: Sequence[Pattern[bytes]],
                 steps: int) -> List[Tuple[Found, ...]]:
     cuts = [_cut_at_step(log, progress, steps) for log in logs]
-    by_log = [find_errors(log, 200, more) if cut is None else find_errors(cut[0], 200, more, is_cut=False)
+    by_log = [find_errors(log, 200, more) if cut is None else find_errors(cut[0], 200, more, False, progress)
               for log, cut in zip(logs, cuts)]
     clocks = [cut[1] for cut in cuts if cut is not None and cut[1]]
     since = clocks[0] if clocks else ""

@@ -6,12 +6,12 @@ of those only the beginning, because a message says what it is at its beginning:
 the data or a model's answer further on in a line are none. A text that an agent printed with real line ends can't be told
 from a log's own; pick_first_error (endings.py) lets what was followed by further steps count less.
 """
-import json
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
 from .. import vitals
 from ..text import shell
+from .printed import BAD_LEVELS, Line, find_begin, is_talk, parse_json_line, read_line, read_text, split_key, split_line
 
 
 class LogText(NamedTuple):
@@ -36,13 +36,6 @@ class Found(NamedTuple):
     is_survived: bool = False  # steps followed it (set by pick_first_error)
 
 
-class _Line(NamedTuple):
-    key: str  # who printed it: "(Runner pid=7, ip=10.0.0.1) [rank3]:"
-    clock: str
-    level: str  # "" where it bears none
-    message: str
-
-
 # How a log says that its run finished, at the end of a line: `12:00:05 SUCCESS Training finished!`, `RL trainer finished!`,
 # `Evals finished!`, `Training completed successfully.`  A stack adds its own.
 FINISHED: Tuple[Pattern[bytes], ...] = (re.compile(
@@ -58,36 +51,12 @@ _NEEDLES = (
 _HEADER = b"Traceback (most recent call last)"
 _MAX_STARTS = 2000  # lines looked at for one literal; a flood repeats itself
 _MAX_BEFORE, _MAX_BEFORE_HEADER = 400, 1500  # bytes of a line before the literal: tags and time, and a progress bar
-_MAX_LINE = 2000
+_MAX_FINISHED = 400  # bytes of a line before words of finishing: a tag, a time, a bar
+_MAX_TRACE_BYTES = 256 * 1024
 _MAX_TEXT = 240
 
-# (Runner pid=123, ip=10.0.0.1)    (EngineCore_DP0 pid=80)    (pid=7)    [rank3]:    [trainer0]:      |   (exception group)
-_TAG = re.compile(r"\((?:[\w.<>:-]{1,80} )?pid=\d+(?:, ip=[^()\s]{1,45})?\) ?|\([a-z_]{3,20}(?:, ip=[^()\s]{1,45})?\) ?"
-                  r"|\[[A-Za-z]{3,12}\d{1,5}\]: ?| {2,8}\| ?")
-_LEVELS = "TRACE|DEBUG|INFO|SUCCESS|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL"
-_STAMPS = tuple(re.compile(pattern) for pattern in (
-    # ERROR 08-01 12:00:01 [core.py:390]
-    r"(?P<level>%s) \d\d-\d\d (?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)? (?:\[[^\]]{1,60}\] ?)?" % _LEVELS,
-    # 12:13:46   ERROR
-    r"(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?\s+(?P<level>%s)\s" % _LEVELS,
-    # [2026-08-01 12:00:01,123 E 1 1] (server) node.cc:30:
-    r"\[\d{4}-\d\d-\d\d (?P<clock>\d\d:\d\d:\d\d),\d+ (?P<letter>[IWEFC]) \d+ \d+\] (?:\([a-z_]+\) )?(?:[\w.]+:\d+: )?",
-    # 2026-08-01 12:00:01,123 - name - ERROR - …    [2026-08-01 12:00:01,123][ray][ERROR] - …    2026-… ERROR worker.py:1 -- …
-    r"\[?\d{4}-\d\d-\d\d[ T](?P<clock>\d\d:\d\d:\d\d)[.,\dZ+:]*\]?(?:[\s|\-\[(]{1,4}[\w./:]{0,40}[\])]?){0,4}?"
-    r"[\s|\-\[]{1,4}(?P<level>%s)\b[\])]?[\s:|\-]*" % _LEVELS,
-    # 2026-08-01 12:00:01,123      [2026-08-01T12:00:01]
-    r"\[?\d{4}-\d\d-\d\d[ T](?P<clock>\d\d:\d\d:\d\d)[.,\dZ+]*\]?[\s:|\-]*",
-    # [E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607]    E1130 12:13:49.388000 124326 file.py:723]
-    r"\[?(?P<letter>[IWEFC])\d{3,4} (?P<clock>\d\d:\d\d:\d\d)\.\d+ (?:\d+ )?[\w./-]+:\d+\] ?",
-    # [E ProcessGroupNCCL.cpp:821]
-    r"\[(?P<letter>[IWEFC]) [\w./-]+:\d+\] ?",
-    # ERROR: …    [FATAL] …    ERROR:root:…
-    r"\[?(?P<level>%s)(?:\]:?|:(?:[\w.]+:)?)\s?" % _LEVELS))
-_OF_LETTER = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
-_BAD = ("ERROR", "CRITICAL", "FATAL")
+# could not save     [Errno 5] …     after the level a sentence, no figure and no table's head
 _SENTENCE = re.compile(r"(?!(?i:rate|ratio|count|code)s?\b)(?:[^\W\d_].{5,}|\[)")
-# {"timestamp": "2026-08-01T12:00:01.123+00:00", "level": "ERROR", "message": …: a log in JSON, not a sample of the data
-_JSON = re.compile(r'\{"timestamp": "[^"]*T(\d\d:\d\d:\d\d)[^"]*", "level": "(ERROR|CRITICAL)", ')
 
 # What lines without a traceback say, and whether that is a consequence. None for the kind: by the words, as an exception.
 _Told = Tuple[Pattern[str], Optional[str], bool]
@@ -152,50 +121,53 @@ _EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Died|Iteration|Failed|Group)"
     r"(?:\(\w+\))?(?::|\s*$)|(?:[a-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$)")
 _LIKE_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|\s*$)")
+# KeyError: 1 [repeated 7x across cluster]
+_REPEATED = re.compile(r"\[repeated \d+x across cluster\]")
 _FRAME = tuple(" \t>│╭╰└┃┏┗+")  # of a traceback, plain or decorated
 
 
-def find_finished(text: LogText, more: Sequence[Pattern[bytes]] = ()) -> Optional[vitals.Quote]:
+def find_finished(text: LogText, more: Optional[Sequence[Pattern[bytes]]] = (),
+                  progress: Sequence[Pattern[bytes]] = ()) -> Optional[vitals.Quote]:
     """The last line that says that the run finished, by FINISHED and a stack's own patterns (bytes, MULTILINE); None for none.
 
-    Only the last 256 KiB are looked at: what an earlier attempt said before this one's steps is not this one's end.
+    Only the last 256 KiB are looked at: what an earlier attempt said before this one's steps is not this one's end. FINISHED
+    is what many a program prints: it is not believed where a worker, an agent or a grader said it, nor far into a line.
+    A later line of a step (`progress`: bytes, MULTILINE) gives all of them the lie; with None for `more` none are believed.
     """
-    begin = max(0, len(text.data) - _SHUTDOWN_BYTES)
-    ends = [found.start() for pattern in more for found in pattern.finditer(text.data, begin)]
-    ends += [found.start() for pattern in FINISHED for found in pattern.finditer(text.data, begin)
-             if not _is_talk(text.data, found.start())]
+    if more is None:
+        return None
+    data, since = text.data, max(0, len(text.data) - _SHUTDOWN_BYTES)
+    ends = [found.start() for pattern in more for found in pattern.finditer(data, since)]
+    ends += [found.start() for pattern in FINISHED for found in pattern.finditer(data, since)
+             if find_begin(data, found.start(), _MAX_FINISHED) >= 0 and not is_talk(data, found.start())]
     if not ends:
         return None
-    start = max(text.data.rfind(b"\n", 0, max(ends)), text.data.rfind(b"\r", 0, max(ends))) + 1
-    return _quote(text, start, _read_line(text.data, start).message)
-
-
-# (AgentLoopWorker pid=7)   (RewardLoopWorker pid=7, ip=…)   (FullyAsyncRollouter pid=7): what a task or its grader prints is no end
-_TALK = re.compile(rb"\(\w*(?:Worker|Loop|Agent|Rollout|Server|Env|Tracker)\w*[. ][^()\n]{0,80}pid=\d+")
-
-
-def _is_talk(data: bytes, place: int) -> bool:
+    place = max(ends)
+    after = data.find(b"\n", place)
+    # A step on the same line, behind a bar that shows the last step already, is that step.
+    if after >= 0 and any(pattern.search(data, after) for pattern in progress):
+        return None
     start = max(data.rfind(b"\n", 0, place), data.rfind(b"\r", 0, place)) + 1
-    return _TALK.search(data, start, min(place, start + 200)) is not None
+    return _quote(text, start, read_line(data, start).message)
 
 
-def find_errors(text: LogText, limit: int = 20, more: Sequence[Pattern[bytes]] = (),
-                is_cut: Optional[bool] = None, is_trusting: bool = True) -> Tuple[Found, ...]:
+def find_errors(text: LogText, limit: int = 20, more: Optional[Sequence[Pattern[bytes]]] = (), is_cut: Optional[bool] = None,
+                progress: Sequence[Pattern[bytes]] = ()) -> Tuple[Found, ...]:
     """What went wrong by this log, in order of appearance; what many ranks say, or what is said again, counts once, the first.
 
-    Beyond `limit` lines of level ERROR give way to the rest, then later ones to earlier ones. `more`: as in find_finished;
-    what follows the words of finishing is noise. The first line is left out where it may be cut (`is_cut`, by default: where
-    the text does not begin with the log). `is_trusting`: False where
-    the exit status gives the words of finishing the lie. Of a chain of exceptions the first counts, of an exception that was carried over
-    from another process that one.
+    Beyond `limit` lines of level ERROR give way to the rest, then later ones to earlier ones. `more`, `progress`: as in
+    find_finished; what follows the words of finishing is noise. None for `more` where they are not to be believed, because the
+    exit gives them the lie: then nothing is noise for where it stands. The first line is left out where it may be cut
+    (`is_cut`, by default: where the text does not begin with the log). Of a chain of exceptions the first counts, of an
+    exception that was carried over from another process that one.
     """
     data = text.data
-    finished = find_finished(text, more) if is_trusting else None
+    finished = find_finished(text, more, progress)
     noise_from = len(data) if finished is None else finished.offset - text.offset
     taken: Set[int] = {0} if (text.offset > 0 if is_cut is None else is_cut) else set()
     found: Dict[Tuple[str, ...], Tuple[int, Found]] = {}
 
-    def add(start: int, line: _Line, kind: str, is_consequence: bool, is_noise: bool) -> None:
+    def add(start: int, line: Line, kind: str, is_consequence: bool, is_noise: bool) -> None:
         key = _name_sameness(kind, line.message, is_consequence)
         one = Found(vitals.Quote(text.path, text.offset + start, None, _cut(line.message)), kind, line.clock, is_consequence,
                     is_noise or start > noise_from)
@@ -212,7 +184,7 @@ def find_errors(text: LogText, limit: int = 20, more: Sequence[Pattern[bytes]] =
         taken.add(start)
         before = _read_lines_before(data, start, header.key)
         since = ends.get(header.key)
-        if before and before[0][1].level in _BAD:
+        if before and before[0][1].level in BAD_LEVELS:
             taken.add(before[0][0])  # the log line that the traceback belongs to
         read = _read_exception(data, start, header)
         if read is None:
@@ -232,7 +204,7 @@ def find_errors(text: LogText, limit: int = 20, more: Sequence[Pattern[bytes]] =
         is_noise = bool(_NOISE.match(line.message)) or any(_NOISE_BEFORE.match(one.message) for _, one in before[:2])
         add(at, line._replace(clock=clock), kind, is_consequence, is_noise)
     for start in sorted({one for needle in _NEEDLES for one in _list_starts(data, needle, _MAX_BEFORE)} - taken):
-        told = _judge_line(_read_line(data, start))
+        told = _judge_line(read_line(data, start))
         if told is not None:
             add(start, told[0], told[1], told[2], False)
     kept = sorted(found.values(), key=lambda pair: (pair[1].kind == "error", pair[0]))[:limit]
@@ -241,90 +213,78 @@ def find_errors(text: LogText, limit: int = 20, more: Sequence[Pattern[bytes]] =
 
 def _list_starts(data: bytes, needle: bytes, most_before: int) -> Iterator[int]:
     # Where the lines begin that hold a literal early. \r and NUL begin one too: a bar, the hole that a truncation left (L5, L7).
-    begin, count, hit = 0, 0, data.find(needle)
+    begin, count, end, hit = 0, 0, -1, data.find(needle)
     while hit >= 0 and count < _MAX_STARTS:
         start = max(data.rfind(mark, begin, hit) for mark in (b"\n", b"\r", b"\0")) + 1 or begin
         if hit - start <= most_before:
             count += 1
             yield start
-        end = data.find(b"\n", hit)
-        end = len(data) if end < 0 else end
+        if end < hit:  # a log of bars alone may hold megabytes without one
+            end = data.find(b"\n", hit)
+            end = len(data) if end < 0 else end
         bar = data.find(b"\r", hit, end)
         begin = (end if bar < 0 else bar) + 1
         hit = data.find(needle, begin)
 
 
-def _end_line(data: bytes, start: int) -> int:
-    end = data.find(b"\n", start)
-    return len(data) if end < 0 else end
-
-
-def _read_line(data: bytes, start: int) -> _Line:
-    raw = data[start:min(start + _MAX_LINE, _end_line(data, start))].lstrip(b"\0")
-    raw = raw.split(b"\r", 1)[0] if b"\r" in raw else raw
-    return _split_line(shell.strip_colour(raw.decode("utf-8", "replace").replace("\0", "")))
-
-
-def _split_line(text: str) -> _Line:
-    key, clock, level = "", "", ""
-    for _ in range(4):
-        tag = _TAG.match(text)
-        if tag is not None and tag.end():
-            key, text = key + tag.group().strip(), text[tag.end():]
-            continue
-        stamp = next((one for one in (pattern.match(text) for pattern in _STAMPS) if one is not None), None)
-        if stamp is None or level:
-            break
-        groups = stamp.groupdict()
-        clock = clock or groups.get("clock") or ""
-        level = groups.get("level") or _OF_LETTER.get(groups.get("letter") or "", "")
-        text = text[stamp.end():]
-    return _Line(key, clock, level, text.rstrip())
-
-
-def _read_header(data: bytes, start: int) -> Optional[_Line]:
+def _read_header(data: bytes, start: int) -> Optional[Line]:
     # Nothing may follow on its line, and before it only tags, a level, or a progress bar: the words inside a sample of the
     # data, a JSON string or a source line in another traceback are no header.
-    raw = data[start:min(start + _MAX_LINE, _end_line(data, start))]
-    line = _split_line(shell.strip_colour(raw.split(b"\r", 1)[0].decode("utf-8", "replace")))
+    line = split_line(read_text(data, start))
     before, _, after = line.message.partition(_HEADER.decode("ascii"))
-    after = re.sub(r"\[repeated \d+x across cluster\]", "", after)
-    if after.strip(" :─╮━┓\t") or before.strip(" ╭─┏━+") not in ("", "Exception Group") and not re.search(
-            r"(?:it/s|s/it|\?it)[^\]]*\]\s*$", before) and not (line.level in _BAD and before.endswith(": ")):
+    after = _REPEATED.sub("", after)
+    if after.strip(" :─╮━┓\t") or before.strip(" ╭─┏━+") not in ("", "Exception Group") and not _is_bar(before) and not (
+            line.level in BAD_LEVELS and before.endswith(": ")):
         return None
     return None if "Exception Group" in before else line
 
 
-def _read_lines_before(data: bytes, start: int, key: str) -> List[Tuple[int, _Line]]:
+def _is_bar(text: str) -> bool:
+    # Training:  45%|███ | 54/120 [1:02:03<1:02:59, 275.09s/it, loss=0.3]
+    body, bracket, after = text.rpartition("]")
+    rate = body.rpartition("]")[2]
+    return bool(bracket) and not after.strip() and any(unit in rate for unit in ("it/s", "s/it", "?it"))
+
+
+def _end_line(data: bytes, start: int) -> int:
+    end = data.find(b"\n", start, start + _MAX_TRACE_BYTES)
+    return min(len(data), start + _MAX_TRACE_BYTES) if end < 0 else end
+
+
+def _read_lines_before(data: bytes, start: int, key: str) -> List[Tuple[int, Line]]:
     # The nearest first; of the same printer alone, else another rank's words would be taken for its own. Lines without a
     # tag may be anybody's: only the nearest count.
-    found: List[Tuple[int, _Line]] = []
+    found: List[Tuple[int, Line]] = []
     end = start - 1
     for _ in range(12 if key else 2):
         if end <= 0 or start - end > 4096:
             break
         begin = max(data.rfind(b"\n", max(0, end - 4096), end), data.rfind(b"\r", max(0, end - 4096), end)) + 1
-        line = _read_line(data, begin)
+        line = read_line(data, begin)
         if line.key == key and line.message.strip():
             found.append((begin, line))
         end = begin - 1
     return found
 
 
-def _read_exception(data: bytes, start: int, header: _Line) -> Optional[Tuple[int, _Line]]:
+def _read_exception(data: bytes, start: int, header: Line) -> Optional[Tuple[int, Line]]:
     # The line after the frames; lines of other printers between them are stepped over.
-    carried: Optional[Tuple[int, _Line]] = None
-    likely: Optional[Tuple[int, _Line]] = None
-    begin, others = _end_line(data, start) + 1, 0
+    carried: Optional[Tuple[int, Line]] = None
+    likely: Optional[Tuple[int, Line]] = None
+    begin, others, tags = _end_line(data, start) + 1, 0, split_key(header.key)
     for _ in range(600):
-        if begin >= len(data) or begin - start > 256 * 1024 or others > 15:
+        if begin >= len(data) or begin - start > _MAX_TRACE_BYTES or others > 15:
             break
         at = begin
         begin = _end_line(data, begin) + 1
         if not header.key and data[at:at + 2] == b"  " and data[at:at + 4].strip() != b"|":
             continue  # most lines of a traceback are frames
-        line = _read_line(data, at)
+        if any(data.find(tag, at, begin) < 0 for tag in tags):
+            continue  # hundreds of ranks may print theirs at once
+        line = read_line(data, at)
         message = line.message
+        if line.key == header.key and message[:1] in ("╭", "┏") and _HEADER.decode("ascii") in message:
+            break
         if line.key != header.key or message.startswith(_FRAME):
             continue
         if not message:
@@ -338,7 +298,7 @@ def _read_exception(data: bytes, start: int, header: _Line) -> Optional[Tuple[in
             if "TaskError(" in message[:80]:
                 carried = at, line
                 continue
-            after = _read_line(data, begin).message.strip() if message.endswith(":") else ""
+            after = read_line(data, begin).message.strip() if message.endswith(":") else ""
             return at, line._replace(message=("%s %s" % (message, after)).strip())
         if likely is None and _LIKE_EXCEPTION.match(message) and not line.level:
             likely = at, line
@@ -346,15 +306,15 @@ def _read_exception(data: bytes, start: int, header: _Line) -> Optional[Tuple[in
     return carried or likely
 
 
-def _judge_line(line: _Line) -> Optional[Tuple[_Line, str, bool]]:
+def _judge_line(line: Line) -> Optional[Tuple[Line, str, bool]]:
     message = line.message
     if not message or message[0] in _FRAME or message.startswith(_HEADER.decode("ascii")):  # of a traceback, or continued
         return None
-    told = _JSON.match(message)
+    told = parse_json_line(message)
     if told is not None:
-        line = line._replace(clock=told.group(1), message=_read_json_message(message))
+        line = line._replace(clock=told[0], message=told[1])
         return line, _name_kind(line.message, "error"), bool(_CONSEQUENCE.match(line.message))
-    if line.level and line.level not in _BAD and not message.startswith("Received "):  # a death signal is told as a warning
+    if line.level and line.level not in BAD_LEVELS and not message.startswith("Received "):  # a death signal is told as a warning
         return None
     for pattern, kind, is_consequence in _LINES:
         if pattern.match(message):
@@ -363,15 +323,9 @@ def _judge_line(line: _Line) -> Optional[Tuple[_Line, str, bool]]:
             line = line if at is None else line._replace(clock=at.group(1))
             return line, kind or _name_kind(message, "error"), is_consequence
     # After the level a sentence: not "ERROR 0.0%", "ERRORS: 0", "ERROR rate", a table's head.
-    if line.level in _BAD and _SENTENCE.match(message):
+    if line.level in BAD_LEVELS and _SENTENCE.match(message):
         return line, _name_kind(message, "error"), bool(_CONSEQUENCE.match(message))
     return None
-
-
-def _read_json_message(text: str) -> str:
-    # The line may be cut: what is there of its message, up to the quote that ends it.
-    found = re.search(r'"message": ("(?:[^"\\]|\\.)*")', text)
-    return str(json.loads(found.group(1), strict=False)) if found is not None else text
 
 
 def _name_kind(message: str, otherwise: str) -> str:
@@ -387,7 +341,8 @@ def _name_sameness(kind: str, message: str, is_consequence: bool) -> Tuple[str, 
 
 
 def _cut(message: str) -> str:
-    message = re.sub(r"\s*\[repeated \d+x across cluster\].*$", "", message)
+    repeated = _REPEATED.search(message)
+    message = message if repeated is None else message[:repeated.start()]
     exit_type = message.find("Worker exit type:")
     if exit_type > 120:  # the decisive part of a line of a thousand characters stands behind ids
         message = "%s … %s" % (message[:message.find(". ") + 1 or 100], message[exit_type:])

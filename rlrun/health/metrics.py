@@ -14,8 +14,7 @@ STALL_AT_LEAST_SECONDS = 600.0
 # A step that is longer than half an hour by itself may take so many times its usual length.
 STALL_LONG_STEPS = 3.0
 SLOW_RATIO = 2.0
-_SLOW_STEPS = 3
-_SLOW_EARLIER = 5
+_SLOW_STEPS = 5
 
 
 class Pace(NamedTuple):
@@ -54,13 +53,15 @@ def find_stall_limit(pace: Pace, may_be_long: bool) -> float:
 
 
 def find_slowdown(points: Sequence[Point]) -> Optional[float]:
-    """By what factor the last steps are slower than the run's usual ones before them, where that is sharp; else None. Usual is
-    the fastest median of five in a row: a run that has been slow for long is still told."""
+    """By what factor the last five steps are slower than the run's usual ones before them, where that is sharp; else None. Usual
+    is the lower quartile of the medians of five in a row: a run that has been slow for long is still told, and one whose
+    steps differ much is not."""
     seconds = list_seconds(points)
     before, now = seconds[:-_SLOW_STEPS], seconds[-_SLOW_STEPS:]
-    if len(before) < _SLOW_EARLIER or len(now) < _SLOW_STEPS:
+    if len(before) < _SLOW_STEPS or len(now) < _SLOW_STEPS:
         return None
-    usual = min(statistics.median(before[place:place + _SLOW_EARLIER]) for place in range(len(before) - _SLOW_EARLIER + 1))
+    medians = sorted(statistics.median(before[place:place + _SLOW_STEPS]) for place in range(len(before) - _SLOW_STEPS + 1))
+    usual = medians[len(medians) // 4]
     ratio = statistics.median(now) / usual
     return ratio if ratio >= SLOW_RATIO and min(now) > usual else None
 

@@ -215,13 +215,41 @@ def _find_lines(rule: Rule, evidence: Evidence) -> Optional[List[Quote]]:
         if source != "*" and name != source and not (source.endswith("*") and name.startswith(source[:-1])):
             continue
         counted = -1  # up to here
-        for match in pattern.finditer(text.data, _find_begin(rule, evidence.tracks.get(name), text)):
+        begin = _find_begin(rule, evidence.tracks.get(name), text)
+        until = _find_step_clock(evidence) if rule.at and name not in evidence.tracks else None
+        for match in pattern.finditer(text.data, begin):
+            if until is not None and _is_before(text.data, match.start(), until):
+                continue
             last = text, match.start(), match.end()
             if match.start() > counted:
                 count += 1
                 end = text.data.find(b"\n", match.end())
                 counted = end if end >= 0 else len(text.data)
     return [quote_match(*last, evidence.secrets)] if last and count >= max(1, rule.limit) else None
+
+
+# 12:00:01, coloured or not, at a line's beginning
+_CLOCK = re.compile(br"(?:\x1b\[[0-9;]*m)*([0-2]\d):([0-5]\d):([0-6]\d)\b")
+_HALF_DAY = 43200
+
+
+def _find_step_clock(evidence: Evidence) -> Optional[int]:
+    """The time of day of the last step line of any log, in seconds; None where none bears one."""
+    points = [track.points[-1] for track in evidence.tracks.values() if track.points and track.points[-1].is_training]
+    match = next((found for found in (_CLOCK.match(point.clock.encode("utf-8")) for point in points) if found), None)
+    return _count_seconds(match) if match else None
+
+
+def _count_seconds(match: "re.Match[bytes]") -> int:
+    hours, minutes, seconds = match.groups()
+    return int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+
+
+def _is_before(data: bytes, place: int, until: int) -> bool:
+    """Does the line bear a time of day before this one, by the shorter way round the clock?"""
+    begin = max(data.rfind(b"\n", 0, place), data.rfind(b"\r", 0, place)) + 1
+    match = _CLOCK.match(data, begin)
+    return match is not None and (_count_seconds(match) - until + _HALF_DAY) % (2 * _HALF_DAY) < _HALF_DAY
 
 
 def _find_begin(rule: Rule, track: Optional[Track], text: Text) -> int:

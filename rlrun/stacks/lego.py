@@ -18,7 +18,7 @@ from .lego_output import Output, parse_output, read_step_seconds  # noqa: F401  
 
 KINDS = ("train", "eval", "infer")
 DEMO_ENVIRON = ""
-DEMO = ("check demo", "run demo --board leave", "runs")
+DEMO = ("check demo", "run demo --board leave", "gate", "status", "runs")
 TAKES_OVERRIDES = False
 TAKES_RUNNER = False
 TAKES_WHOLE_BOX = True

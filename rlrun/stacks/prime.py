@@ -26,7 +26,7 @@ from .prime_live import (STOP_SIGNAL, TITLE, classify, describe_stop, find_root,
 
 KINDS = prime_config.KINDS
 DEMO_ENVIRON = "TOY_STEP_SEC=5"
-DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "runs")
+DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "gate", "status", "runs")
 TAKES_OVERRIDES = True
 TAKES_RUNNER = True
 TAKES_WHOLE_BOX = False

@@ -113,7 +113,7 @@ SIGNATURES: Tuple[Signature, ...] = (
     # The launcher ends everything when a part ends: Train env server math failed with exit code 1
     Signature("env:died", "stop", (Rule(
         r"(?:Train|Eval) env server \S+ failed with exit code -?\d+|ERROR[^\n]{0,60}Env server failed"
-        r"|env server at \S+ did not become healthy in", "lines", 1, source="*"),),
+        r"|env server at \S+ did not become healthy in", "lines", 1, source="*", at="after:1"),),
         "An environment server is gone or never came up: no rollout of its tasks comes any more",
         ("tail -n 40 {run_dir}/logs/latest/envs/*/*.log    # why: user code, memory, a missing package",
          "dmesg -T | grep -i oom    # whether the kernel killed it")),
@@ -144,12 +144,12 @@ SIGNATURES: Tuple[Signature, ...] = (
         Rule("mismatch_kl/all/mean", "above", _KL_SOUND, 5, "trainer")),
         "Trainer and inference disagree on their tokens, more with every step: the early sign of a collapse",
         ("Compare entropy and reward since: where they fall too, go back to a checkpoint from before the rise",
-         "Points at staleness (max_off_policy_steps) or unlike numerics in vLLM; confirm on its log"), ("rollouts",)),
+         "Points at staleness (max_off_policy_steps) or unlike numerics in vLLM; confirm on its log"), ("!sft",)),
     # High from the start: no early sign, but weights, template or numerics that differ. The figure is ours.
     Signature("kl:high", "risk", (Rule("mismatch_kl/all/mean", "above", 0.1, 5, "trainer"),),
         "Mismatch KL is far above what is usual (0.001): trainer and inference give the same tokens other probabilities",
         ("rlrun explain kl:high", "Ask its owner: are weights, chat template and precision the same on both sides?"),
-        ("rollouts",)),
+        ("!sft",)),
     #     ╰─ math | Ratio 50.0% | Reward 0.0000 | … | Error 100.0% | …
     Signature("env:failing", "risk", (Rule(
         r"╰─ [^|\n]{1,80}\|[^\n]{0,300}\| Error (?:9\d|100)(?:\.\d+)?%", "lines", 3, source="orchestrator",

@@ -31,13 +31,13 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     no older than a live run's may be. `hidden`: why its log can't be read, "" where it can."""
     if hidden and target.state == "over" and not target.jobs:
         return _judge_unread(target, hidden)
-    if target.state != "over" and not _has_mark(evidence, ERROR_MARKS + _END_MARKS) and not any(
+    is_complete = step is not None and outline.total is not None and step >= outline.total
+    if target.state != "over" and not is_complete and not _has_mark(evidence, ERROR_MARKS + _END_MARKS) and not any(
             re.search(pattern, text.data) for pattern in health.FINISHED for text in evidence.texts.values()):
         return None
     from ..health import endings
     texts = _gather(evidence)
     status, signal = (target.exit or {}).get("status"), str((target.exit or {}).get("signal") or "")
-    is_complete = step is not None and outline.total is not None and step >= outline.total
     # Words of finishing may be anybody's: an exit status speaks louder, unless all steps were done.
     patterns = _compile_all(health.FINISHED) if is_complete or not (status or signal) else None
     progress = _compile_all(health.PROGRESS)
@@ -49,7 +49,8 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     if not is_known and target.jobs and target.state == "over":
         return _judge_job(target, found, finished, step, outline)
     stopped = _find_stopped(health, texts) if found is None or found.is_consequence else None
-    if not is_known and not finished and not stopped and not _is_fatal(found, texts, is_fresh):
+    is_through = is_complete and not is_fresh
+    if not is_known and not finished and not stopped and not is_through and not _is_fatal(found, texts, is_fresh):
         return None
     is_told = status is not None or bool(signal)
     is_short = bool(target.kind) and target.kind not in health.STEP_KINDS

@@ -81,16 +81,18 @@ def _tell_hidden(evidence: Evidence, sources: Tuple[str, ...]) -> str:
 
 
 def _fill(finding: Finding, target: Target, evidence: Evidence, step: Optional[int]) -> Finding:
-    """The advice with the run's own places in it: `{log}`, `{run_dir}`, `{run}`, `{step}`."""
+    """The advice with the run's own places in it: `{log}`, `{run_dir}`, `{run}`, `{step}`. What needs a directory that is not
+    known is left out."""
     log = next((evidence.files[name].path for name in target.logs if name in evidence.files), target.launch_log)
-    above = os.path.dirname(os.path.dirname(os.path.dirname(log)))  # RUN/logs/attempt_1/trainer.log
-    places = {"{log}": log or "LOG", "{run_dir}": target.run_dir or above or "RUN", "{run}": target.id or log or target.name,
-              "{step}": "*" if step is None else str(step)}
+    places = {"{run_dir}/logs/latest/%s.log" % name: one.path for name, one in evidence.files.items()}
+    places.update({"{log}": log or "LOG", "{run}": target.id or log or target.name, "{step}": "*" if step is None else str(step)})
+    if target.run_dir:
+        places["{run_dir}"] = target.run_dir
     advice = []
     for words in finding.advice:
         for name, path in places.items():
             words = words.replace(name, path if path == "*" else quote_words([path]))
-        advice.append(words)
+        advice += [words] if "{run_dir}" not in words else []
     return finding._replace(advice=tuple(advice))
 
 

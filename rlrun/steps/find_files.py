@@ -1,4 +1,5 @@
 """A run by its files alone: which training system wrote them, and which logs belong together. By what they say, not by names."""
+import functools
 import os
 import re
 from typing import Any, Dict, Sequence, Tuple
@@ -18,12 +19,13 @@ _CLAIM_STEPS = 8
 def from_files(path: str, now_seconds: float) -> Target:
     """The Target of a run of which nothing but its files is known here: no record, no process. OperatorError (exit 2) for what
     is no log of a run."""
-    around = path if os.path.isdir(path) else _find_around(path)
+    above = _find_around(path)
+    around = above if above or not os.path.isdir(path) else path
     best: Tuple[int, str, str, Dict[str, str]] = (-1, "", "", {})
     for stack in STACKS:
         health = load_health(stack)
         run_dir, logs = around, health.list_logs("", {"run_dir": around}) if around else {}
-        if around != path and os.path.realpath(path) not in map(os.path.realpath, logs.values()):
+        if not os.path.isdir(path) and os.path.realpath(path) not in [os.path.realpath(one) for one in logs.values()]:
             run_dir, logs = "", _claim_log(health, path)
         if any(lines.stat_log(one) for one in logs.values()):
             steps = sum(_count_steps(health, source, logs[source]) for source in health.SOURCES if source in logs)
@@ -48,8 +50,9 @@ def from_files(path: str, now_seconds: float) -> Target:
 
 
 def _find_around(path: str) -> str:
-    """The run directory of `<run>/logs/<attempt>/<log>`, whose logs belong together; "" for a log that lies elsewhere."""
-    for folder in (os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
+    """The run directory of `<run>/logs/<attempt>` or of a log in it, whose logs belong together; "" for what lies elsewhere."""
+    inner = path if os.path.isdir(path) else os.path.dirname(path)
+    for folder in (inner, os.path.dirname(inner)):
         if os.path.basename(os.path.dirname(folder)) == "logs":
             return os.path.dirname(os.path.dirname(folder))
     return ""
@@ -59,13 +62,22 @@ def _claim_log(health: Any, path: str) -> Dict[str, str]:
     """{source: path} where the log holds step lines of this stack: the source that its name says, else the one of which it
     holds most. Beside a log that bears its source's name lie the others of that run."""
     stem = os.path.splitext(os.path.basename(path))[0]
-    count, _, source = max((_count_steps(health, one, path), one == stem, one) for one in health.SOURCES)
+    count, _, _, source = max((min(1, _count_steps(health, one, path)), one == stem, _count_known(health, one, path), one)
+                              for one in health.SOURCES)
     if not count:
         return {}
     if source != stem:
         return {source: path}
     beside = {one: os.path.join(os.path.dirname(path), one + os.path.splitext(path)[1]) for one in health.SOURCES}
     return {one: other for one, other in beside.items() if one == source or _count_steps(health, one, other)}
+
+
+def _count_known(health: Any, source: str, path: str) -> int:
+    """How many of a source's own metrics the last step line of a log tells."""
+    parse = functools.partial(health.parse_step, source, wanted=None)
+    points = lines.read_track(path, health.STEP_MARKS[source], parse, 1).points
+    own = {metric.key for metric in health.METRICS if (metric.source or health.SOURCES[0]) == source}
+    return sum(1 for point in points for key in point.values if key in own)
 
 
 def _count_steps(health: Any, source: str, path: str) -> int:

@@ -64,7 +64,8 @@ class Batch(NamedTuple):
 
 def list_logs(target: Target) -> Dict[str, str]:
     """{name: path} of a run's logs, the main one first and the launch log among them."""
-    logs = dict(target.logs)
+    logs = {name: path for place, (name, path) in enumerate(target.logs.items())
+            if path not in list(target.logs.values())[:place]}  # two sources may share a log
     if target.launch_log:
         logs.setdefault("launch", target.launch_log)
     return logs
@@ -290,7 +291,9 @@ def read_batch(stream: Stream, limit_bytes: int = _CHUNK_BYTES) -> Batch:
         offset = _find_data(stream.fd, stream.offset, stream.offset + len(data), size)
         return Batch(stream._replace(offset=offset, seen=_read_seen(stream.fd, offset)), (), "", True)
     offset = stream.offset + len(data)
-    found, pending, is_skipping = _split(stream, data.replace(b"\0", b""))
+    # What stands around a hole is no one line.
+    data = re.sub(rb"(?<=[^\n\0])\0+(?=[^\n\0])", b"\n", data).replace(b"\0", b"")
+    found, pending, is_skipping = _split(stream, data)
     return Batch(stream._replace(offset=offset, pending=pending, is_skipping=is_skipping, seen=_read_seen(stream.fd, offset)),
                  found, "", True)
 

@@ -126,7 +126,10 @@ def judge_stall(facts, trainer):
     assert 3 * 3600 <= shape["progress"]["idle_seconds"] < 3 * 3600 + 600 and "log last written 3h 00m ago" in text
     (quote,) = found["quotes"]
     assert not v.check_quote(quote) and quote["text"].lower().startswith(("step:3", "step 3")), quote
-    assert shape["recommendations"][0].startswith("py-spy dump --pid %d " % shape["run"]["pids"][trainer][0])
+    pid = shape["run"]["pids"][trainer][0]
+    assert "; pid %d is stopped (state T)" % pid in found["words"]
+    assert shape["recommendations"][0].startswith("kill -CONT %d " % pid)
+    assert shape["recommendations"][1].startswith("py-spy dump --pid %d " % pid)
     assert shape["run"]["state"] == "live" and "\nstop:" in text
 
 

@@ -119,9 +119,10 @@ def test_runs_of_lego_rl_by_hand(play, named):
     # never "dead": nobody here can know
     for name, state in (("fresh", "elsewhere"), ("cold", "unknown")):
         shape = facts[name]["shape"]
-        assert (name, shape["run"]["state"], shape["run"]["pids"], facts[name]["code"]) == (name, state, {}, 0)
+        assert (name, shape["run"]["state"], shape["run"]["pids"], facts[name]["code"]) == (name, state, {}, int(name == "cold"))
         assert "dead" not in facts[name]["text"] and shape["ending"] is None and shape["progress"]["step"] >= 2
-    assert "another node" in facts["fresh"]["text"]
+        assert shape["progress"]["left_seconds"] is None and "left" not in facts[name]["text"], facts[name]["text"]
+    assert "by its numbers alone: " in facts["fresh"]["text"] and "no process of it is here: " in facts["fresh"]["text"]
     assert facts["cold"]["shape"]["verdict"] == "unknown" and "log last written 2h 30m ago" in facts["cold"]["text"]
 
 
@@ -167,7 +168,7 @@ def test_runs_of_prime_rl_by_hand(play, prime_root):
     for name, state in (("fresh", "elsewhere"), ("cold", "unknown")):
         shape = facts[name]["shape"]
         assert (name, shape["run"]["state"], shape["run"]["pids"], shape["run"]["name"]) == (name, state, {}, "two")
-        assert "dead" not in facts[name]["text"] and shape["ending"] is None and facts[name]["code"] == 0
+        assert "dead" not in facts[name]["text"] and shape["ending"] is None and facts[name]["code"] == int(name == "cold")
         assert shape["progress"]["total"] == 100000, name
     assert facts["cold"]["shape"]["verdict"] == "unknown"
 

@@ -25,7 +25,7 @@ CLAIMED = {"kl_mismatch_grows": "kl:mismatch", "entropy_collapse": "entropy:coll
            "env_server_died": "env:died", "weights_broadcast_failed": "weights:broadcast",
            "weights_broadcast_skipped": "weights:broadcast", "inference_timeouts": "inference:timeouts",
            "inference_unready": "inference:unready", "ckpt_errors": "ckpt:errors", "trainer_waits": "wait:orchestrator",
-           "orchestrator_waits": "wait:trainer"}
+           "orchestrator_waits": "wait:trainer", "kl_high": "kl:high", "env_failing": "env:failing"}
 GATES_OF = {"gate_loss_nan": ["gate:trainer", "gate:grad"], "gate_grad_inf": ["gate:grad"],
             "gate_reward_nan": ["gate:orchestrator"], "gate_all_failed": ["gate:errors"]}
 
@@ -130,9 +130,9 @@ def test_a_gate_waits_for_a_step_line():
 
 
 def test_a_nan_is_found_where_it_came_first():
-    found = find_nonfinite(health.METRICS, make_evidence("gate_loss_nan"))
+    found = find_nonfinite(make_evidence("gate_loss_nan"))
     assert found.severity == "stop" and "step 1" in found.words and found.quotes[0].text.startswith("Step 1 ")
-    assert all(find_nonfinite(health.METRICS, make_evidence(case)) is None for case in CASES if case.endswith("_healthy"))
+    assert all(find_nonfinite(make_evidence(case)) is None for case in CASES if case.endswith("_healthy"))
 
 
 def test_readings_of_a_healthy_run_are_fine():

@@ -54,7 +54,7 @@ def test_a_healthy_run():
     for words in ("(epoch 0.5 of 10)", "running 2h 05m", "~4.6 min/step (first 15.0 min)", "log last written just now"):
         assert words in stage
     assert re.search(r"███░{27} 10 %  about 8h 15m left: the median of the last 10 steps × 108 to go", "\n".join(lines))
-    assert "runner=41  trainer=52  GPU 0-7" in find_line(lines, "procs")
+    assert "runner=41  trainer=52  user=wei  GPU 0-7" in find_line(lines, "procs")
     assert re.search(r"reward +✓ critic/rewards/mean=0\.3125 +last 4: ▁▄▆█ rising  not zero", find_line(lines, "critic/"))
     assert "▄▄▄▄ flat" in find_line(lines, "actor/lr=1e-06")
     assert "epoch=" not in "\n".join(lines), "the epoch stands beside the step"
@@ -206,7 +206,10 @@ def test_a_metric_that_is_not_told_has_no_value():
 def test_a_checkpoint_that_is_being_written():
     checkpoint = Checkpoint(10, "/ckpt/global_step_10", ("/ckpt/global_step_20", "/ckpt/global_step_30"))
     assert "not complete: global_step_20, global_step_30" in find_line(render(make_status(checkpoint=checkpoint)), "ckpt")
-    assert "none on disk" in find_line(render(make_status(checkpoint=None)), "ckpt")
+    assert "where they would be is not told" in find_line(render(make_status(checkpoint=None)), "ckpt")
+    told = make_status(checkpoint=None)
+    told = told._replace(outline=told.outline._replace(checkpoints="/ckpt/demo\x1b[0m"))
+    assert find_line(render(told), "ckpt").endswith("none in /ckpt/demo\\x1b[0m")
 
 
 def make_nasty():
