@@ -95,8 +95,8 @@ _KINDS = tuple((re.compile(pattern), kind) for pattern, kind in (
     # torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.    RuntimeError: CUDA error: out of memory
     (r"\b(?:CUDA|HIP|XPU|NPU)\b.{0,40}out of memory|CUBLAS_STATUS_ALLOC_FAILED|Free memory on device|for the cache blocks",
      "oom-gpu"),
-    # ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.    MemoryError
-    (r"running low on memory|(?<![A-Za-z])MemoryError|Cannot allocate memory|killed by signal: Killed", "oom-host"),
+    # ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.
+    (r"running low on memory|Cannot allocate memory|killed by signal: Killed", "oom-host"),
     (r"No space left on device|Disk quota exceeded", "disk"),
     # torch.distributed.DistBackendError: NCCL error in: …
     (r"\bNCCL\b|DistBackendError|\bnccl[A-Z]\w*Error", "nccl"),
@@ -203,12 +203,30 @@ def find_errors(text: LogText, limit: int = 20, more: Optional[Sequence[Pattern[
         clock = header.clock or line.clock or next((one.clock for _, one in before[:3] if one.clock), "")
         is_noise = bool(_NOISE.match(line.message)) or any(_NOISE_BEFORE.match(one.message) for _, one in before[:2])
         add(at, line._replace(clock=clock), kind, is_consequence, is_noise)
-    for start in sorted({one for needle in _NEEDLES for one in _list_starts(data, needle, _MAX_BEFORE)} - taken):
+    starts = {one for needle in _NEEDLES for one in _list_starts(data, needle, _MAX_BEFORE)}
+    starts.update(_list_glued(data))
+    for start in sorted(starts - taken):
         told = _judge_line(read_line(data, start))
         if told is not None:
             add(start, told[0], told[1], told[2], False)
     kept = sorted(found.values(), key=lambda pair: (pair[1].kind == "error", pair[0]))[:limit]
     return _number_lines(text, sorted(kept, key=lambda pair: pair[0]))
+
+
+# … - trainingscripts/train/train.sh: line 218:   193 Killed   : bash's word, glued to what its child had half written (L11)
+_GLUED = re.compile(
+    rb"[^\s:]{1,200}\.sh: line \d{1,6}: +\d{1,9} (?:Killed|Aborted|Segmentation fault|Bus error|Illegal instruction)\b")
+
+
+def _list_glued(data: bytes) -> Iterator[int]:
+    hit = data.find(b".sh: line ")
+    count = 0
+    while hit >= 0 and count < _MAX_STARTS:
+        count += 1
+        begin = max(data.rfind(mark, max(0, hit - 200), hit) for mark in (b" ", b"\t", b"\n", b"\r", b"\0")) + 1
+        if _GLUED.match(data, begin or max(0, hit - 200)):
+            yield begin or max(0, hit - 200)
+        hit = data.find(b".sh: line ", hit + 1)
 
 
 def _list_starts(data: bytes, needle: bytes, most_before: int) -> Iterator[int]:
@@ -276,11 +294,16 @@ def _read_exception(data: bytes, start: int, header: Line) -> Optional[Tuple[int
         if begin >= len(data) or begin - start > _MAX_TRACE_BYTES or others > 15:
             break
         at = begin
-        begin = _end_line(data, begin) + 1
+        if tags:  # hundreds of ranks may print theirs at once
+            hit = data.find(tags[-1], at, start + _MAX_TRACE_BYTES)
+            if hit < 0:
+                break
+            at = max(at, data.rfind(b"\n", at, hit) + 1)
+        begin = _end_line(data, at) + 1
         if not header.key and data[at:at + 2] == b"  " and data[at:at + 4].strip() != b"|":
             continue  # most lines of a traceback are frames
-        if any(data.find(tag, at, begin) < 0 for tag in tags):
-            continue  # hundreds of ranks may print theirs at once
+        if any(data.find(tag, at, begin) < 0 for tag in tags[:-1]):
+            continue
         line = read_line(data, at)
         message = line.message
         if line.key == header.key and message[:1] in ("╭", "┏") and _HEADER.decode("ascii") in message:

@@ -30,7 +30,7 @@ def read_memory_limit_bytes(proc_root: str = "/proc", cgroup_root: str = "/sys/f
 def _list_limit_files(proc_root: str, cgroup_root: str) -> Iterator[Tuple[str, str, str]]:
     # The path in /proc/self/cgroup is the host's where there is no cgroup namespace, and then only the mount's root,
     # which is this container's own group, is there. The way up ends in it, so both kinds are covered.
-    for line in _read_text(os.path.join(proc_root, "self/cgroup")).splitlines():
+    for line in read_text(os.path.join(proc_root, "self/cgroup")).splitlines():
         # 4:memory:/docker/1edf9f1d    or, version 2,    0::/user.slice/session-3.scope
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -51,14 +51,14 @@ def _list_upwards(mount: str, path: str) -> Iterator[Tuple[str, str]]:
 
 
 def _read_limit_bytes(path: str) -> Optional[int]:
-    text = _read_text(path).strip()
+    text = read_text(path).strip()
     if not text.isdecimal() or int(text) >= _NO_LIMIT_BYTES:  # "max", or no such file
         return None
     return int(text)
 
 
 def _read_total_bytes(proc_root: str) -> Optional[int]:
-    for line in _read_text(os.path.join(proc_root, "meminfo")).splitlines():
+    for line in read_text(os.path.join(proc_root, "meminfo")).splitlines():
         # MemTotal:       49367304 kB
         words = line.split()
         if len(words) >= 2 and words[0] == "MemTotal:" and words[1].isdecimal():
@@ -66,7 +66,8 @@ def _read_total_bytes(proc_root: str) -> Optional[int]:
     return None
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
+    """A small file of the kernel's, "" where it can't be read."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("utf-8", "replace")

@@ -2,6 +2,8 @@
 import os
 from typing import Iterator, Optional, Union
 
+from .memory import read_text
+
 
 def read_oom_kills(pid: Union[int, str] = "self", root: str = "/") -> Optional[int]:
     """Processes that the kernel killed for want of memory in the control group of a process, since the group was made.
@@ -15,7 +17,7 @@ def read_oom_kills(pid: Union[int, str] = "self", root: str = "/") -> Optional[i
     https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
     for path in _list_files(str(pid), root):
-        for line in _read_text(path).splitlines():
+        for line in read_text(path).splitlines():
             # oom_kill 3
             name, _, count = line.partition(" ")
             if name == "oom_kill" and count.strip().isdecimal():
@@ -24,7 +26,7 @@ def read_oom_kills(pid: Union[int, str] = "self", root: str = "/") -> Optional[i
 
 
 def _list_files(pid: str, root: str) -> Iterator[str]:
-    for line in _read_text(os.path.join(root, "proc", pid, "cgroup")).splitlines():
+    for line in read_text(os.path.join(root, "proc", pid, "cgroup")).splitlines():
         # 4:memory:/docker/1edf9f1d    or, version 2,    0::/user.slice/session-3.scope
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -43,11 +45,3 @@ def _find_group(mount: str, path: str) -> str:
     # two are its own; a parent between them would count other people's processes.
     folder = os.path.join(mount, *[name for name in path.split("/") if name not in ("", ".", "..")])
     return folder if os.path.isdir(folder) else mount
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -41,7 +41,8 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     # Words of finishing may be anybody's: an exit status speaks louder, unless all steps were done.
     patterns = _compile_all(health.FINISHED) if is_complete or not (status or signal) else None
     progress = _compile_all(health.PROGRESS)
-    finished = patterns is not None and any(endings.find_finished(text, patterns, progress) for text in texts)
+    finished = patterns is not None and any(
+        endings.find_finished(text, patterns, () if is_complete else progress) for text in texts)
     found = endings.pick_first_error(texts, patterns, progress)
     if target.state == "elsewhere" and is_fresh and not is_complete and outline.total is not None:
         finished = False
@@ -143,9 +144,10 @@ def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
     if not _has_mark(evidence, ERROR_MARKS):
         return ()
     from ..health import endings
-    patterns = _compile_all(load_health(target.stack).FINISHED)
+    health = load_health(target.stack)
+    patterns, progress = _compile_all(health.FINISHED), _compile_all(health.PROGRESS)
     found: List[Quote] = []
     for text in _gather(evidence):
-        found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns) if not one.is_noise][-5:]
+        found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns, progress=progress) if not one.is_noise][-5:]
     # The launch log repeats what the main one holds: each text once, where it was told first.
     return tuple({quote.text: quote for quote in reversed(found)}.values())[::-1][-8:]

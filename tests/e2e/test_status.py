@@ -220,6 +220,7 @@ def play_left(box):
     runner, log = found["runner"]["pid"], found["train_log"]
     v.await_step(log, 2)
     os.kill(found["runner"]["keeper"], signal.SIGSTOP)
+    b.wait_for(lambda: b.read_state(found["runner"]["keeper"]) == "T", "the keeper's halt")  # else it may still reap
     os.kill(runner, signal.SIGKILL)
     b.wait_for(lambda: b.read_state(runner) == "Z", "the zombie")
     facts = {"runner": runner, "zombie": v.look(box, found["experiment"]), "zombie pid": b.rlrun(box, "status", str(runner))}

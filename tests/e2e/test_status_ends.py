@@ -70,8 +70,8 @@ def test_how_runs_of_lego_rl_end(play, root, words):
     judge_ends(facts, {word: LEGO[word] for word in words})
     for word in words:
         assert facts[word]["shape"]["findings"] == [], word
-    if "kill" in words:
-        assert facts["kill"]["shape"]["ending"]["signal"] == "SIGKILL"
+    if "kill" in words:  # by whom is not told: no counter of the kernel's killer rose
+        assert facts["kill"]["shape"]["ending"]["signal"] == "SIGKILL" and "most likely" not in facts["kill"]["text"]
 
 
 @pytest.fixture
@@ -105,6 +105,7 @@ def play_live(box, words, config, knobs):
     if "envdie" in words:
         log = os.path.join(box.root, "outputs/toy-envdie/logs/attempt_1/envs/train/reverse-text.log")
         b.wait_for(lambda: "died, restarting" in b.read(log), "a new worker")
+        v.await_step(v.find_log(box, "toy-envdie"), v.count_steps(v.find_log(box, "toy-envdie")) + 2)
     for word, run in runs.items():
         v.await_step(v.find_log(box, "toy-" + word), 3)
         fresh = v.look(box, str(run.pid))
@@ -141,8 +142,10 @@ def test_L9_a_run_of_lego_rl_that_stands_still(play, root):
 def test_L9_a_run_of_prime_rl_that_stands_still_has_empty_batches_or_an_environment_that_fails(play, prime_root):
     facts = play(play_live, prime_root, words=["stall", "envdie", "empty"], config="steady", knobs={"TOY_STEP_SEC": "0.2"})
     judge_stall(facts["stall"], "trainer")
-    for word, name, token in (("envdie", "env:died", "Env server failed"), ("empty", "batch:empty", "(consecutive empty ")):
-        shape = facts[word]["fresh"]["shape"]
-        (found,) = shape["findings"]
-        assert (word, found["name"], shape["verdict"], facts[word]["fresh"]["code"]) == (word, name, "recommend stopping", 1)
-        assert not v.check_quote(found["quotes"][0]) and token in found["quotes"][0]["text"], word
+    shape = facts["empty"]["fresh"]["shape"]
+    (found,) = shape["findings"]
+    assert (found["name"], shape["verdict"], facts["empty"]["fresh"]["code"]) == ("batch:empty", "recommend stopping", 1)
+    assert not v.check_quote(found["quotes"][0]) and "(consecutive empty " in found["quotes"][0]["text"]
+    # its worker was replaced, and steps have come since
+    shape = facts["envdie"]["fresh"]["shape"]
+    assert (shape["findings"], shape["verdict"], facts["envdie"]["fresh"]["code"]) == ([], "healthy", 0)

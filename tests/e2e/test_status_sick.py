@@ -19,7 +19,7 @@ LEGO = {
     "avalanche": ("env:avalanche", AT_RISK, 4, 7, ("env_setup_failed:np.int64(30)", "critic/rewards/mean:0.0")),
     "collapse": ("tools:collapse", AT_RISK, 4, 11, ("num_turns/mean:np.float64(1.0", "critic/rewards/mean:0.0")),
     "nan": ("metric:nan", STOP, 4, 6, ("step:4 … actor/grad_norm:nan",)),
-    "slow": ("step:slow", AT_RISK, 9, 12, ("step:12",)),
+    "slow": ("step:slow", AT_RISK, 9, 14, ("step:1",)),
     "restart": ("", HEALTHY, 4, 6, ()),
 }
 PRIME = {
@@ -27,7 +27,7 @@ PRIME = {
     "kl": ("kl:mismatch", AT_RISK, 4, 12, ("Mismatch KL ",)),
     "entropy": ("entropy:collapse", AT_RISK, 7, 12, ("Entropy 0.0", "Reward 0.4")),
     "grad": ("grad:spike", AT_RISK, 6, 7, ("Grad. Norm 19.0",)),
-    "nan": ("metric:nan", STOP, 4, 5, ("Step 4 | … | Loss nan",)),
+    "nan": ("metric:nan", STOP, 4, 5, ("Step 4 | … | ", " nan")),
     "errors": ("rollout:errors", AT_RISK, 3, 6, ("Error 85.0%",)),
     "truncated": ("rollout:truncated", AT_RISK, 1, 4, ("Truncation 90.0%",)),
     "wait_orchestrator": ("wait:orchestrator", HEALTHY, 1, 5, ('"time/wait_for_batch": 55.0', '"time/step": 62.0')),

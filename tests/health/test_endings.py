@@ -1,5 +1,7 @@
 """How a run ended and what went wrong first: recorded logs, each named after what went wrong, with a healthy twin."""
+import random
 import re
+import time
 from pathlib import Path
 
 import hypothesis
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import strategies
 
 from rlrun import vitals
-from rlrun.health import endings
+from rlrun.health import endings, faults, printed
 from rlrun.health.endings import Found, LogText
 
 RECORDED = Path(__file__).resolve().parent.parent / "recorded" / "endings"
@@ -17,6 +19,8 @@ STEPS = (re.compile(rb"step:\d+ - training/|SUCCESS.{0,40}Step \d+ \|"),)
 SICK = {
     "chained_exception": ("traceback", 14, "", "KeyError: 'multi_modal_inputs'", False),
     "gpu_out_of_memory": ("oom-gpu", 10, "", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.30 GiB", False),
+    "memory_monitor": ("oom-host", 11, "", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low", False),
+    "finished_talk": ("oom-gpu", 13, "", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.30 GiB", False),
     "host_out_of_memory": ("oom-host", 6, "12:11:21", "2 Workers (tasks / actors) killed due to memory pressure (OOM)", False),
     "slurm_oom_kill": ("oom-host", 6, "", "slurmstepd: error: Detected 1 oom_kill event in StepId=11300781.0.", False),
     "worker_sigkill": ("killed", 7, "", "A worker died or was killed while executing a task by an unexpected system error. … "
@@ -39,6 +43,7 @@ SICK = {
     "json_log": ("error", 2, "12:00:02", 'Fatal error in "orchestrate"', False),
     "exception_group": ("traceback", 10, "", "LookupError: no env", False),
 }
+MONITOR = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
 HEALTHY = sorted(path.stem for path in RECORDED.glob("*_healthy.log"))
 
 
@@ -72,9 +77,10 @@ def list_real(text, **options):
 def test_each_sick_log_has_a_healthy_twin_and_is_expected_of():
     names = {path.stem for path in RECORDED.glob("*.log")}
     sick = {name for name in names if not name.endswith("_healthy")}
-    assert sick - set(SICK) == {"died_in_a_line", "ended_early", "ended_early_cause", "survived_by_steps"}
+    assert sick - set(SICK) == {"died_in_a_line", "ended_early", "ended_early_cause", "survived_by_steps", "error_line_then_gone"}
     shared = {"time_limit": "job_cancelled", "node_failure": "job_cancelled", "preempted": "job_cancelled",
-              "ended_early_cause": "ended_early", "survived_by_steps": "survived_then_disk_full"}
+              "ended_early_cause": "ended_early", "memory_monitor": "host_out_of_memory",
+              "error_line_then_gone": "died_in_a_line", "survived_by_steps": "survived_then_disk_full"}
     for name in sick:
         assert shared.get(name, name.split(".")[0]) + "_healthy" in names
 
@@ -146,6 +152,14 @@ def test_mixed_ranks_are_told_apart():
             b"[rank0]:   File \"x\", line 1\n[rank1]:   File \"x\", line 1\n"
             b"[rank1]: KeyError: 'one'\n[rank0]: ValueError: zero\n")
     assert [one.quote.text for one in endings.find_errors(make(text))] == ["KeyError: 'one'", "ValueError: zero"]
+
+
+def test_hundreds_of_ranks_that_speak_at_once():
+    ranks = range(700)
+    rows = [b"Traceback (most recent call last):", b'  File "x.py", line 1', b"    f()", b"ValueError: x"]
+    text = b"".join(b"(W pid=%d) %s\n" % (rank, row) for row in rows for rank in ranks)
+    text = text.replace(b"(W pid=11) ValueError: x", b"(W pid=11) KeyError: 'one'")
+    assert [one.quote.text for one in endings.find_errors(make(text))] == ["ValueError: x", "KeyError: 'one'"]
 
 
 def test_survived_by_steps():
@@ -266,6 +280,151 @@ def test_an_earlier_attempts_words_of_finishing_are_not_this_ones():
     assert len(list_real(make(text))) == 1
 
 
+@pytest.mark.parametrize("line, is_believed", [
+    (b"(AgentLoopWorker pid=7) Training complete.", False),
+    (b"\x1b[36m(AgentLoopWorker.run pid=7, ip=10.0.0.1)\x1b[0m Training complete.", False),
+    (b"(RewardLoopWorker pid=7) 12:00:00 Evaluation completed.", False), (b"(FullyAsyncRollouter pid=7) Training done", False),
+    (b"(run_env pid=7) Training finished!", False), (b"(vLLMHttpServer pid=7) Evaluation completed.", False),
+    (b"{" + b"x" * 500 + b" Training complete.", False),
+    (b"(TaskRunner pid=7) Training complete.", True), (b"(FullyAsyncTaskRunner pid=7, ip=10.0.0.1) Training complete.", True),
+    (b"  9%|# | 1/9 [00:10<01:20, 1.00s/it]\rTraining complete.", True),
+])
+def test_what_a_task_prints_of_finishing_is_not_the_runs(line, is_believed):
+    trouble = b"\nTraceback (most recent call last):\n  f()\nOSError: x\n"
+    text = make(b"step 1\n" + line + trouble)
+    assert (endings.find_finished(text) is not None) == is_believed
+    assert bool(list_real(text)) != is_believed
+
+
+def test_words_of_finishing_that_a_step_follows_are_void():
+    trouble = b"Traceback (most recent call last):\n  f()\nOSError: x\n"
+    words = b"step:4 - training/x:1\nTraining complete.\n"
+    for text, is_void in ((make(words + trouble), False), (make(words + b"step:5 - training/x:1\n" + trouble), True)):
+        assert (endings.find_finished(text, progress=STEPS) is None) == is_void
+        assert (list_real(text, progress=STEPS) != []) == is_void
+        assert (endings.pick_first_error([text], progress=STEPS) is not None) == is_void
+        assert endings.find_finished(text) is not None
+    # L15: the cause may lie a step or two back.
+    text = make(words + trouble + b"step:5 - training/x:1\nstep:6 - training/x:1\n")
+    assert endings.pick_first_error([text], progress=STEPS).is_survived
+    # The bar may be glued before the line of the step that it has counted already.
+    bar = [re.compile(rb"100%\|[^|]*\| 5/5 \[")]
+    text = make(b"step:4 - training/x:1\n100%|###| 5/5 [00:10<00:00, 2.00s/it]step:5 - training/x:1\n" + trouble)
+    assert endings.find_finished(text, bar, STEPS) is not None and not list_real(text, more=bar, progress=STEPS)
+
+
+def test_no_words_of_finishing_are_believed_where_the_exit_gives_them_the_lie():
+    for name in ("shutdown_noise_healthy", "finished_talk_healthy"):
+        log = read(name)
+        assert endings.find_finished(log, progress=STEPS) is not None and endings.find_finished(log, None, STEPS) is None
+        for progress in ((), STEPS):
+            assert endings.pick_first_error([log], progress=progress) is None
+            assert endings.pick_first_error([log], None, progress).kind in ("killed", "oom-gpu")
+        assert list_real(log, more=None) and not list_real(log)
+    # Python's own noise stays noise.
+    text = b"Exception ignored in: <function f>\nTraceback (most recent call last):\n  f()\nOSError: x\n"
+    assert endings.pick_first_error([make(text)], None) is None
+
+
+# Any content.
+
+@pytest.mark.parametrize("message, text", [
+    (rb'"bad C:\path"', "bad C:\\path"), (rb'"a \u12"', "a \\u12"), (rb'"a \"b\" c"', 'a "b" c'), (rb'"\ud800 x"', "\\ud800 x"),
+    (rb'"bad C:\path', "{"), (b"7", "{"), (b"null", "{"), (b'["a"]', "{"), (b'{"a": "b"}', "{"), (b'""', "{"), (b'"  "', "{"),
+    (b"[" * 1900, "{"), (b'{"message": ' * 150, "{"), (b'"' + b"\\" * 1900, "{"), (b'"\xff\x00\x01"', "\ufffd\\x01"),
+])
+def test_a_log_in_json_says_what_it_likes(message, text):
+    line = b'{"timestamp": "2026-08-01T12:00:01.1+00:00", "level": "ERROR", "message": ' + message + b"}\n"
+    one, = endings.find_errors(make(line))
+    assert one.clock == "12:00:01" and one.quote.text.startswith(text)
+
+
+def look_at(data, is_cut=False):
+    text = make(data, offset=11, first_line=4)
+    for more in ((), None):
+        for one in endings.find_errors(text, 20, more, is_cut, STEPS):
+            assert type(one) is Found and 11 <= one.quote.offset < 11 + len(data) and one.quote.text
+        endings.find_finished(text, more, STEPS)
+        first = endings.pick_first_error([text, make(data[::2])], more, STEPS)
+        judge(1, error=first)
+        judge(is_told=False, error=first)
+
+
+def test_random_bytes_and_mutated_logs_are_borne():
+    dice = random.Random(20260801)
+    logs = [path.read_bytes() for path in sorted(RECORDED.glob("*.log"))]
+    bits = [needle for needle in faults._NEEDLES] + [
+        b"\n", b"\r", b"\0", b"\xff", b"\x1b[", b'"', b"\\", b"{", b"12:00:00", b"ERROR ", b"Training finished!", b"(A pid=1) ",
+        "٣٣:٣٣:٣٣ ERROR ".encode(), b"99:99:99   ERROR ", b"9" * 5000, b"Traceback (most recent call last):\n", b"JOB ", b"Rank "]
+    for _ in range(150):
+        look_at(bytes(dice.getrandbits(8) for _ in range(dice.randrange(400))), dice.random() < 0.5)
+        look_at(b"".join(dice.choice(bits) for _ in range(dice.randrange(60))))
+        data = bytearray(dice.choice(logs))
+        for _ in range(dice.randrange(1, 40)):
+            at = dice.randrange(len(data) + 1)
+            how = dice.randrange(4)
+            if how == 0:
+                data[at:at + dice.randrange(1, 30)] = b""
+            elif how == 1:
+                data[at:at] = dice.choice(bits)
+            elif how == 2:
+                data[at:at + 1] = bytes([dice.randrange(256)])
+            else:
+                other = dice.choice(logs)
+                data[at:at] = other[dice.randrange(len(other)):][:300]
+        look_at(bytes(data))
+
+
+def fill(unit, size):
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+def list_floods(size):
+    heads = faults._NEEDLES + (
+        b"ERROR x", b"2026-08-01 12:00:01", b"12:00:01", b"Training finished", b'{"timestamp": "', b"ERROR: x[repeated 1",
+        b"[1it/s] Traceback (most recent call last)", b"Traceback (most recent call last):\nE",
+        b'{"timestamp": "T12:00:00", "level": "ERROR", "message": "')
+    units = (b" ", b"[", b"1", b":", b"a.", b"\\", b"T00:00:00", b"it/s[", b"\r", b"CUDA ", b"(a pid=", b"\x1b[0")
+    for number, head in enumerate(heads):
+        for unit in (units[number % len(units)], units[(number + 5) % len(units)]):
+            yield head + fill(unit, size - len(head) - 1) + b"x"
+            yield fill(head + fill(unit, 1900) + b"x\n", size)
+            yield fill(head + unit, size)
+    yield fill(b"ERROR x" + b" " * 1900 + b"x\n", size)
+    yield fill(b'{"timestamp": "' + b"T00:00:00" * 200 + b"\n", size)
+    yield fill(b"it/s" * 360 + b"Traceback (most recent call last):\n", size)
+    yield fill(b"x" * 401 + b"ERROR\r", size)
+    yield b"".join(b"(R pid=%d) Traceback (most recent call last):\n" % number for number in range(size // 46))
+    yield fill("╭──── Traceback (most recent call last) ────╮\n".encode(), size)
+    yield fill(b"Training finished", size)
+    yield fill(b"Training finished\n", size)
+
+
+def measure(data):
+    text = make(data)
+    begin = time.process_time()
+    endings.find_errors(text, progress=STEPS)
+    endings.find_finished(text, progress=STEPS)
+    return time.process_time() - begin
+
+
+def test_a_flood_costs_what_any_log_full_of_errors_costs():
+    size = 256 * 1024
+    plain = b"".join(b"12:00:01   ERROR could not save %d: [Errno 5] Input/output error\n" % n for n in range(size))[:size]
+    allowed = 25 * max(measure(plain) for _ in range(3))  # what goes over the same bytes again costs far more
+    for data in list_floods(size):
+        assert measure(data) < allowed, (data[:60], data[-60:])
+
+
+def test_a_printed_line_is_taken_apart():
+    line = printed.read_line(b"x\n\x1b[36m(R pid=7, ip=10.0.0.1)\x1b[0m [rank3]: 12:00:01   ERROR  no\0 disk \rmore\n", 2)
+    assert line == ("(R pid=7, ip=10.0.0.1)[rank3]:", "12:00:01", "ERROR", " no disk")
+    assert printed.split_key(line.key) == (b"(R pid=7, ip=10.0.0.1)", b"[rank3]")
+    assert len(printed.read_line(b"x" * 9999, 5).message) == printed.MAX_LINE_BYTES
+    assert [printed.find_begin(b"ab\ncdef", 6, limit) for limit in (2, 3, 9)] == [-1, 3, 3]
+    assert [printed.find_begin(b"abcdef", 4, limit) for limit in (3, 4, 9)] == [-1, 0, 0]
+
+
 # The judgement.
 
 @pytest.mark.parametrize("options, how, words", [
@@ -299,7 +458,16 @@ def test_an_earlier_attempts_words_of_finishing_are_not_this_ones():
     (dict(signal="SIGTERM", finished=True), "ended well",
      "its log says that it finished; the SIGTERM after it is the shutdown's"),
     (dict(status=139), "failed", "crashed in native code (SIGSEGV)"),
-    (dict(signal="SIGKILL"), "killed", "SIGKILL, most likely by the kernel's out-of-memory killer"),
+    (dict(signal="SIGKILL"), "killed",
+     "SIGKILL: the kernel's out-of-memory killer, or somebody's kill -9; nothing that was read tells which"),
+    (dict(signal="SIGKILL", error=found("error")), "killed",
+     "SIGKILL: the kernel's out-of-memory killer, or somebody's kill -9; nothing that was read tells which"),
+    (dict(signal="SIGKILL", error=found("oom-host", MONITOR)), "killed",
+     "killed by Ray's memory monitor: the node ran low on memory (SIGKILL after it)"),
+    (dict(status=1, error=found("oom-host", MONITOR)), "killed",
+     "killed by Ray's memory monitor: the node ran low on memory (exit status 1)"),
+    (dict(is_told=False, error=found("oom-host", MONITOR)), "killed",
+     "killed by Ray's memory monitor: the node ran low on memory"),
     (dict(status=137, oom_kills=2), "killed",
      "SIGKILL, most likely by the kernel's out-of-memory killer (oom_kill 2 in this control group)"),
     (dict(status=137, oom_kills=0), "killed",
@@ -320,7 +488,15 @@ def test_an_earlier_attempts_words_of_finishing_are_not_this_ones():
     (dict(is_told=True), "died without trace", "its log just stops: killed, perhaps by the kernel's out-of-memory killer, or "
      "the machine went down"),
     (dict(is_told=False, error=found()), "failed", "an exception ended it"),
-    (dict(is_told=False, error=found("error")), "failed", "its log tells an error"),
+    (dict(is_told=False, error=found("error")), "died without trace", "its log just stops: killed, perhaps by the kernel's "
+     "out-of-memory killer, or the machine went down; the last known error, which need not be the cause, is quoted"),
+    (dict(is_told=False, step=4, total=10, oom_kills=1, error=found("error")), "died without trace",
+     "its log just stops: killed, perhaps by the kernel's out-of-memory killer (oom_kill 1 in this control group); "
+     "the last known error, which need not be the cause, is quoted"),
+    (dict(is_told=False, error=found(is_survived=True)), "died without trace",
+     "its log just stops: killed, perhaps by the kernel's out-of-memory killer, or the machine went down"),
+    (dict(is_told=False, step=10, total=10, error=found("error")), "ended",
+     "did its last step, 10 of 10; its exit was not recorded"),
     (dict(is_told=False, error=found("killed", is_consequence=True)), "killed",
      "its log says that it was told to stop, not by whom; its exit was not recorded"),
     (dict(is_told=False, finished=True), "ended well", "its log says that it finished"),
@@ -336,11 +512,14 @@ def test_the_recorded_exit_and_the_place_are_handed_on():
     ending = judge(137, error=found("oom-gpu"))
     assert (ending.status, ending.signal, ending.first_error) == (137, "SIGKILL", found().quote)
     assert judge(0, finished=True, error=found(is_noise=True)).first_error is None
+    assert judge(is_told=False, error=found("error")).first_error == found().quote
 
 
 @pytest.mark.parametrize("options, first, other", [
     (dict(signal="SIGKILL"), "dmesg -T | grep -iE 'oom|killed process'", "journalctl -k"),
     (dict(is_told=False), "dmesg -T", "memory.events"),
+    (dict(is_told=False, error=found("error")), "sed -n", "dmesg -T"),
+    (dict(status=1, error=found("oom-host", MONITOR)), "free -h", "RAY_memory_usage_threshold"),
     (dict(status=1, error=found("time-limit", "*** JOB 494583 ON n1 CANCELLED AT")), "sacct -j 494583 ", "--time"),
     (dict(status=1, error=found("oom-gpu")), "nvidia-smi", "smaller micro-batches"),
     (dict(status=1, error=found("disk")), "df -h", "sed -n"),
@@ -371,13 +550,18 @@ def test_no_advice_where_nothing_went_wrong(options):
     ("exit_zero_traceback_healthy", dict(status=0, step=100, total=100), "ended well"),
     ("time_limit", dict(signal="SIGTERM", step=1, total=100), "killed"),  # L21
     ("shutdown_noise", dict(status=0, step=99, total=100), "failed"),
+    ("finished_talk", dict(status=1), "failed"),
+    ("finished_talk_healthy", dict(status=0, step=3, total=3), "ended well"),
+    ("memory_monitor", dict(status=1, step=2, total=100), "killed"),
+    ("error_line_then_gone", dict(is_told=False, step=2, total=100), "died without trace"),
     ("shutdown_noise_healthy", dict(status=1, step=100, total=100), "ended well"),
     ("death_signal_healthy", dict(status=0, step=100, total=100), "ended well"),
 ])
 def test_a_log_and_its_exit(name, options, how):
     log = read(name)
     error = endings.pick_first_error([log], progress=STEPS)
-    ending = judge(finished=endings.find_finished(log) is not None, error=error, **options)
+    ending = judge(finished=endings.find_finished(log, progress=STEPS) is not None, error=error, **options)
     assert ending.how == how
     assert (ending.first_error is not None) == (
-        name in ("worker_sigkill", "ended_early_cause", "exit_zero_traceback", "time_limit", "shutdown_noise"))
+        name in ("worker_sigkill", "ended_early_cause", "exit_zero_traceback", "time_limit", "shutdown_noise", "finished_talk",
+                 "memory_monitor", "error_line_then_gone"))

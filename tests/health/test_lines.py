@@ -14,87 +14,9 @@ from hypothesis import strategies as st
 from rlrun.health import growth, lines
 from rlrun.vitals import Point, Track
 
+from health.made_logs import MARK, check_places, logs, make_track, parse, read, read_plainly, write
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MARK = b"step:"
-# step:12 - a:1      v for a validation alone
-STEP = re.compile(r"(v?)step:(\d{1,9}) - a:(-?\d{1,6})(?:\Z| )")
-
-
-def parse(text):
-    found = STEP.search(text)
-    if not found:
-        return None
-    return Point(int(found.group(2)), {"a": float(found.group(3))}, (), None, 0, is_training=not found.group(1))
-
-
-def read_plainly(data):
-    """[Point] of a whole log, oldest first: what ends with a line end and is no longer than a line may be. What a NUL ends
-    was cut off by a hole."""
-    points = []
-    place = 0
-    for piece in re.findall(rb"[^\n\r\0]*[\n\r\0]", data):
-        body = piece[:-1]
-        if piece[-1:] != b"\0" and MARK in body and len(body) <= lines.LINE_BYTES:
-            point = parse(body.decode("utf-8", "replace"))
-            if point:
-                points.append(point._replace(offset=place))
-        place += len(piece)
-    return points
-
-
-def make_track(path, points):
-    """The Track of such points, by going forward: where training steps fall back, a segment begins."""
-    segments = [[]]
-    for point in points:
-        training = [one for one in segments[-1] if one.is_training]
-        if point.is_training and training and point.step < training[-1].step:
-            at = segments[-1].index(training[-1]) + 1
-            ahead = segments[-1][at:]
-            del segments[-1][at:]
-            while ahead and ahead[0].step > point.step:
-                ahead.pop(0)
-            segments.append(ahead)
-        elif point.is_training and training and point.step == training[-1].step:
-            segments[-1].remove(training[-1])
-        segments[-1].append(point)
-    steps = [[one.step for one in segment if one.is_training] for segment in segments]
-    missing = max(steps[-1]) - min(steps[-1]) + 1 - len(set(steps[-1])) if steps[-1] else 0
-    return Track(path, tuple(segments[-1]), True, tuple((one[0], one[-1]) for one in steps[:-1]), missing)
-
-
-def write(path, data, is_sparse=False):
-    """Writes a log; `is_sparse`: long runs of NULs become holes."""
-    with open(str(path), "wb") as file:
-        for piece in re.split(rb"(\0{4096,})", data) if is_sparse else [data]:
-            if is_sparse and len(piece) >= 4096 and not piece.strip(b"\0"):
-                file.seek(len(piece), 1)
-            else:
-                file.write(piece)
-        file.truncate()
-    return str(path)
-
-
-def read(path, limit_points=10 ** 6, **options):
-    return lines.read_track(path, MARK, parse, limit_points, **options)
-
-
-def check_places(path, track):
-    """Each point's line is found again by its offset."""
-    for point in track.points:
-        again = parse(lines.read_line_at(path, point.offset).decode("utf-8", "replace"))
-        assert again._replace(offset=point.offset) == point
-
-
-# A step line, noise of all kinds, and what may lie between and around them.
-step_lines = st.builds(
-    lambda v, step, a, more: b"%sstep:%d - a:%d%s" % (v, step, a, more), st.sampled_from([b"", b"", b"", b"v"]),
-    st.integers(0, 12), st.integers(-9, 9), st.sampled_from([b"", b" - b:0.5", b" - \xff\xfe:\xe2\x96"]))
-noise = st.sampled_from([
-    b"", b"x", b"step", b"step:", b"step:step:", b"global_step:7", b"  3%|\xe2\x96\x8e | 3/100 [00:10", b"\xff\xfe\xe2\x96",
-    b"\x1b[32mok\x1b[0m", b"step:9 - ", b"st\0ep:3 - a:1", b"step:8 - a:1\0", b"\0\0\0", b"\0" * 9000, b"y" * 300,
-    b"(p pid=1, ip=1.2.3.4) "])
-ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b"\r", b"", b"\n\n", b"\0"])
-logs = st.lists(st.tuples(st.one_of(step_lines, noise), ends), max_size=40).map(lambda pairs: b"".join(map(b"".join, pairs)))
 
 
 @given(data=logs, chunk_bytes=st.sampled_from([1, 2, 3, 5, 7, 16, 61, 256, 4096, 1 << 18]), is_sparse=st.booleans())
@@ -219,7 +141,7 @@ def test_L7_a_hole_is_passed_over(sparse_log):
 
 MEASURED = textwrap.dedent("""
     import os, re, resource, sys
-    from rlrun.health import lines
+    from rlrun.health import growth, lines
     from rlrun.vitals import Point
     def parse(text):
         found = re.search(r"step:(\\d+) - a", text)
@@ -305,6 +227,7 @@ def assert_unreadable(path):
     assert lines.read_line_at(path, 0) == b""
     assert lines.count_line(path, 10) is None
     assert lines.read_end(path, 100) == (b"", 0, None)
+    assert lines.measure_holes(path) == 0
     assert growth.find_last_end(path, 100) == 0
     follow = growth.start_follow(path, 50)
     assert follow == growth.Follow(path, (0, 0), 0, b"")
@@ -323,82 +246,12 @@ def test_a_log_of_somebody_elses(tmp_path):
         pytest.skip("only root can become somebody else")
     path = write(tmp_path / "log", b"step:1 - a:1\n")
     os.chmod(path, 0o600)
-    code = ("import os, sys; from rlrun.health import growth as l; p = sys.argv[1]; f = l.start_follow(p, 3)\n"
+    code = ("import os, sys; from rlrun.health import growth as g, lines as l; p = sys.argv[1]; f = g.start_follow(p, 3)\n"
             "os.setgid(65534); os.setuid(65534)\n"
             "print(l.read_track(p, b's', None, 9).points, l.read_end(p, 9), l.count_line(p, 1), l.read_line_at(p, 0),"
-            " l.find_last_end(p, 9), l.read_grown(f).event, l.read_grown(f).lines)")
+            " g.find_last_end(p, 9), g.read_grown(f).event, g.read_grown(f).lines, l.measure_holes(p))")
     done = subprocess.run([sys.executable, "-c", code, path], env={"PYTHONPATH": ROOT}, stdout=subprocess.PIPE, check=True)
-    assert done.stdout.decode() == "() (b'', 0, None) None b'' 0 absent ()\n"
-
-
-def grow(path, data, cuts, limit_bytes=1 << 22, start=None):
-    """What a follower makes of a log that is written in pieces: (points, text, Follow)."""
-    follow = start or growth.start_follow(path, 0)
-    points, text = [], []
-    for begin, end in zip([0] + cuts, cuts + [len(data)]):
-        with open(path, "ab") as file:
-            file.write(data[begin:end])
-        while True:
-            grown = growth.read_grown(follow, limit_bytes)
-            assert grown.event == ""
-            points += growth.parse_grown(grown.lines, MARK, parse)
-            text += grown.lines
-            is_done = grown.follow.offset == follow.offset
-            follow = grown.follow
-            if is_done:
-                break
-    return points, text, follow
-
-
-@given(data=logs, cuts=st.lists(st.integers(0, 1500), max_size=12), limit_bytes=st.sampled_from([1, 7, 64, 5000, 1 << 22]))
-@example(data=b"step:9 - a:1\nvstep:9 - a:1\nvstep:0 - a:1\nstep:1 - a:1\n", cuts=[30], limit_bytes=64)
-def test_growth_in_any_pieces_is_as_one_reading(tmp_path_factory, data, cuts, limit_bytes):
-    path = write(tmp_path_factory.getbasetemp() / "log", b"")
-    points, text, follow = grow(path, data, sorted(min(cut, len(data)) for cut in cuts), max(limit_bytes, len(data) // 400))
-    whole = data[:data.rfind(b"\n") + 1]
-    assert points == read_plainly(whole)
-    assert b"".join(line + b"\n" for _, line in text).replace(b"\0", b"") == whole.replace(b"\0", b"")
-    for offset, line in text:
-        assert data[offset:offset + len(line)] == line
-    expected = make_track(path, read_plainly(whole))
-    assert lines.extend_track(Track(path, (), True), points, 10 ** 6) == expected._replace(earlier=expected.earlier[-16:])
-
-
-@given(data=logs, at=st.integers(0, 1500), limit_bytes=st.sampled_from([64, 1 << 22]))
-def test_from_the_end_on_nothing_is_lost_or_told_twice(tmp_path_factory, data, at, limit_bytes):
-    """What `status` read of a log, and what was appended since, is what it would read now."""
-    data += b"\n"
-    at = min(at, len(data))
-    path = write(tmp_path_factory.getbasetemp() / "log", data)
-    track = read(path, size_bytes=at)
-    follow = growth.start_follow(path, growth.find_last_end(path, at))
-    assert data[:follow.offset] == data[:data.rfind(b"\n", 0, at) + 1]
-    points, text, _ = grow(path, b"", [], max(limit_bytes, len(data) // 400), start=follow)
-    expected = read(path)
-    assert lines.extend_track(track, points, 10 ** 6)._replace(earlier=()) == expected._replace(earlier=())
-    assert lines.extend_track(track, points, 10 ** 6).earlier[-16:] == expected.earlier[-16:]
-    assert len(text) == data.count(b"\n", follow.offset)
-
-
-def test_what_was_read_already_is_not_told_twice(tmp_path):
-    """A line end that is a carriage return is one to the reading of the end, but none to go on from."""
-    data = b"step:1 - a:1\nvstep:1 - a:1\rstep:2 - a:1\rvstep:2 - a:1\rstep:3 - a:1\r"
-    path = write(tmp_path / "log", data)
-    track = read(path)
-    follow = growth.start_follow(path, growth.find_last_end(path, len(data)))
-    points, _, _ = grow(path, b"\nstep:4 - a:1\n", [], start=follow)
-    assert [point.step for point in points] == [1, 2, 2, 3, 4]
-    assert lines.extend_track(track, points, 99) == read(path)
-    assert [point.step for point in read(path).points] == [1, 1, 2, 2, 3, 4] and read(path).earlier == ()
-
-
-def test_the_newer_of_two_equal_steps_counts_both_ways(tmp_path):
-    """A run that went back to its last checkpoint does a step again."""
-    path = write(tmp_path / "log", b"step:1 - a:1\nstep:2 - a:2\n")
-    track = read(path)
-    points, _, _ = grow(path, b"step:2 - a:3\nstep:3 - a:4\n", [], start=growth.start_follow(path, os.path.getsize(path)))
-    assert lines.extend_track(track, points, 99) == read(path)
-    assert [point.values["a"] for point in read(path).points] == [1, 3, 4]
+    assert done.stdout.decode() == "() (b'', 0, None) None b'' 0 absent () 0\n"
 
 
 def test_extend_keeps_to_the_limit_and_tells_segments():
@@ -416,90 +269,6 @@ def test_count_missing_heeds_training_steps_alone():
     made = [Point(step, {}, (), None, 0, is_training=step != 9) for step in (1, 9, 2, 6)]
     assert lines.count_missing(made) == 3
     assert lines.count_missing([]) == lines.count_missing(made[1:2]) == 0
-
-
-@pytest.mark.parametrize("size", [1 << 19, lines.LINE_BYTES - 13, lines.LINE_BYTES, lines.LINE_BYTES * 3])
-@pytest.mark.parametrize("filler", [b"x", b"\r 3%| | 3/100", b"\0"], ids=["text", "bars", "NULs"])
-@pytest.mark.parametrize("limit_bytes", [1 << 17, 1 << 20, 1 << 22])
-def test_L5_long_lines_that_grow(tmp_path, size, filler, limit_bytes):
-    """Bars without a line end, a line that is none, written NULs: what comes after them is found at its place."""
-    long = filler * (size // len(filler))
-    data = b"step:1 - a:1\n" + long + b"\rstep:2 - a:1\nstep:3 - a:1\n" + long + b"\nstep:4 - a:1\n"
-    path = write(tmp_path / "log", b"")
-    points, text, follow = grow(path, data, [20, size // 2, size + 13], limit_bytes)
-    assert [(point.step, point.offset) for point in points] == [(one.step, one.offset) for one in read_plainly(data)]
-    assert len(points) == 4
-    assert len(text) == data.count(b"\n"), "who counts lines must not miss one"
-    assert follow.offset == len(data) and len(follow.pending) <= lines.LINE_BYTES
-    for offset, line in text:
-        assert data[offset:offset + len(line)] == line
-    assert read(path).points == tuple(points)
-
-
-def test_what_waits_for_its_end_is_bounded(tmp_path):
-    path = write(tmp_path / "log", b"x" * (lines.LINE_BYTES * 9))
-    _, text, follow = grow(path, b"", [], 1 << 18)
-    assert text == [] and len(follow.pending) <= lines.LINE_BYTES and follow.is_skipping
-
-
-def test_truncation(tmp_path):
-    path = write(tmp_path / "log", b"step:1 - a:1\nstep:2 - a:1\nhalf")
-    _, _, follow = grow(path, b"", [])
-    write(path, b"step:1 - a:5\n")
-    grown = growth.read_grown(follow)
-    assert grown.event == "truncated" and grown.lines == ((0, b"step:1 - a:5"),)
-    assert growth.read_grown(grown.follow).event == ""
-
-
-def test_replacement_and_absence(tmp_path):
-    path = write(tmp_path / "log", b"step:1 - a:1\nha")
-    _, _, follow = grow(path, b"", [])
-    os.rename(path, path + ".1")
-    gone = growth.read_grown(follow)
-    assert gone == growth.Grown(follow, (), "absent")
-    write(path, b"step:1 - a:1\nstep:9 - a:1\nand more than before\n")
-    grown = growth.read_grown(gone.follow)
-    assert grown.event == "replaced" and [line for _, line in grown.lines][1] == b"step:9 - a:1" and grown.follow.pending == b""
-    late = str(tmp_path / "late")
-    follow = growth.start_follow(late, 700)
-    write(late, b"step:1 - a:1\n")
-    assert growth.read_grown(follow).lines == ((0, b"step:1 - a:1"),) and growth.read_grown(follow).event == ""
-
-
-@pytest.mark.parametrize("old_place", [5000, 9 << 20])
-@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "between looks"])
-def test_L7_a_writer_that_goes_on_at_its_old_place(tmp_path, old_place, is_seen):
-    """copytruncate under a writer without O_APPEND, noticed while the log was empty or not."""
-    path = write(tmp_path / "log", b"step:1 - a:1\n" + b"x" * (old_place - 14) + b"\n")
-    _, _, follow = grow(path, b"", [])
-    os.truncate(path, 0)
-    if is_seen:
-        grown = growth.read_grown(follow)
-        assert grown.event == "truncated"
-        follow = grown.follow
-    with open(path, "r+b") as file:
-        file.seek(old_place)
-        file.write(b"bar\rstep:2 - a:1\nstep:3 - a:1\n")
-    points, text, _ = grow(path, b"", [], start=follow)
-    assert [(point.step, point.offset) for point in points] == [(2, old_place + 4), (3, old_place + 17)]
-    assert tuple(points) == read(path).points
-    assert text[0] == (old_place, b"bar\rstep:2 - a:1")
-    data, offset, _ = lines.read_end(path, 1 << 18)
-    assert (offset, data) == (old_place, b"bar\rstep:2 - a:1\nstep:3 - a:1\n")
-
-
-@pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "between looks"])
-def test_a_hole_up_to_the_end_is_waited_out(tmp_path, is_seen):
-    path = write(tmp_path / "log", b"")
-    points, _, follow = grow(path, b"step:1 - a:1\n" + b"x" * (lines.LINE_BYTES * 2 - 13), [])
-    assert [point.step for point in points] == [1] and follow.is_skipping
-    os.truncate(path, 20 << 20)
-    if is_seen:
-        _, _, follow = grow(path, b"", [], start=follow)
-        assert follow.offset == 20 << 20
-    points, _, _ = grow(path, b"step:2 - a:1\n", [], start=follow)
-    assert [(point.step, point.offset) for point in points] == [(2, 20 << 20)]
-    assert [point.step for point in read(path).points] == [1, 2]
 
 
 @given(data=logs)
@@ -543,11 +312,6 @@ def test_the_end_before_a_hole_and_after_it(tmp_path):
     assert lines.read_end(path, 6)[0] == b"four\n"
 
 
-def test_find_last_end(tmp_path):
-    path = write(tmp_path / "log", b"one\ntwo\nhalf")
-    assert [growth.find_last_end(path, size) for size in (0, 3, 4, 7, 8, 12)] == [0, 0, 4, 4, 8, 8]
-
-
 def test_stat_log(tmp_path):
     path = write(tmp_path / "log", b"12345")
     os.utime(path, (2e9, 2e9))  # a clock that is ahead
@@ -555,7 +319,10 @@ def test_stat_log(tmp_path):
     assert (log.path, log.size, log.modified_seconds, log.identity[1]) == (path, 5, 2e9, os.stat(path).st_ino)
 
 
-@pytest.mark.parametrize("line,shown", [(b"", b""), (b"a", b"a"), (b"a\rb", b"b"), (b"a\rb\r", b"b"), (b"a\r  \r", b"a"),
-                                        (b"\r\r", b""), (b" 3%\r 4%\r\r", b" 4%")])
-def test_fold_returns(line, shown):
-    assert growth.fold_returns(line) == shown
+def test_holes_are_measured(tmp_path, sparse_log):
+    """Only what no writer wrote: NULs that somebody wrote are data."""
+    assert lines.measure_holes(sparse_log) > (10 << 30) - (1 << 17)
+    for data, is_sparse, least in ((b"a\n" * 9, False, 0), (b"", False, 0), (b"a\n" + b"\0" * (1 << 20) + b"b\n", True, 1 << 19),
+                                   (b"a\n" + b"\0" * (1 << 20) + b"b\n", False, 0)):
+        found = lines.measure_holes(write(tmp_path / "x", data, is_sparse))
+        assert least <= found <= (1 << 20) * bool(least)

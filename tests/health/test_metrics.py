@@ -65,14 +65,17 @@ def test_a_stall_is_never_called_within_what_steps_take(may_be_long):
 
 
 @pytest.mark.parametrize("seconds,ratio", [
-    ([60] * 8 + [180] * 3, 3.0),
-    ([60] * 5 + [120] * 3, 2.0),
-    ([900] + [60] * 8 + [180] * 3, 3.0),  # a long first step hides nothing
-    ([60] * 8 + [110] * 3, None),
-    ([60] * 8 + [180, 60, 180], None),  # one was as quick as ever
-    ([60] * 8 + [60, 60, 900], None),  # a validation
-    ([60] * 4 + [180] * 3, None), ([60] * 2, None), ([], None),
-    ([NAN] * 20, None), ([None] * 8 + [60] * 5 + [None] + [200, 200, 200], 200 / 60.0),
+    ([60] * 8 + [180] * 5, 3.0),
+    ([60] * 5 + [120] * 5, 2.0),
+    ([900] + [60] * 8 + [180] * 5, 3.0),  # a long first step hides nothing
+    ([60] * 20 + [180] * 30, 3.0),  # slow for long, and still told
+    ([60] * 8 + [110] * 5, None),
+    ([60] * 8 + [180, 180, 60, 180, 180], None),  # one was as quick as ever
+    ([60] * 8 + [60, 60, 900, 60, 60], None),  # a validation
+    ([60] * 8 + [180] * 4, None), ([60] * 4 + [180] * 5, None), ([60] * 2, None), ([], None),
+    ([NAN] * 20, None), ([None] * 8 + [60] * 5 + [None] + [200] * 5, 200 / 60.0),
+    # Steps that differ much, each third one longer by a validation: no slowdown.
+    ([450, 900, 2000, 700, 1500, 1900, 800, 1200, 2000, 600, 1556, 2146, 900, 1400, 2100], None),
 ])
 def test_find_slowdown(seconds, ratio):
     found = metrics.find_slowdown(make_points(seconds))

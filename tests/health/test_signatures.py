@@ -58,6 +58,8 @@ CASES = {  # test: [(limit, steps, values, the step that shows it, or None)]
                 (0, 1, [NAN], None), (0, 1, [-INF], None)],
     "finite": [(0, 1, [0], 1), (0, 1, [NAN], None), (0, 1, [INF], None), (0, 1, [NAN, 1], 2), (0, 2, [NAN, 1], None),
                (0, 1, [], None)],
+    "always_zero": [(0, 5, [0] * 5, 5), (0, 5, [0] * 4, None), (0, 5, [0.3] + [0] * 9, None), (0, 5, [0, 0, 0, 0, R0], None),
+                    (0, 5, [0, None, 0, 0, 0, 0], 6), (0, 5, [0] * 5 + [NAN], None), (0, 1, [], None)],
     "nonfinite": [(0, 1, [1, NAN, INF, 1], 2), (0, 1, [1, -INF], 2), (0, 1, [1, 2], None), (0, 1, [], None), (0, 9, [NAN], 1)],
     "falling": [(0.75, 4, [0.4, 0.35, 0.3, 0.25], 4), (0.75, 4, [0.4, 0.39, 0.38, 0.37], None), (0.75, 4, [0.4, 0.3, 0.2], None),
                 (0.75, 4, [0.1, 0.2, 0.3, 0.4], None), (0.75, 4, [1, 1, 1, 1], None), (0.75, 3, [9, 0.1, 0.4, 0.3, 0.2], 5),
@@ -67,16 +69,24 @@ CASES = {  # test: [(limit, steps, values, the step that shows it, or None)]
                 (0.75, 1, [0.4, 0.1], None), (0.75, 4, [], None)],
     "climbing": [(8, 4, [1, 3, 6, 9], 4), (8, 4, [1, 3, 5, 7], None), (8, 4, [9, 8, 7, 6], None), (8, 4, [9, 9, 9, 9], None),
                  (8, 4, [3, 6, 9], None), (8, 4, [NAN] * 6, None), (8, 4, [1, INF, 3, 6, 9], 5), (8, 4, [9, 3, 5, 8.5], None),
-                 (8, 4, [], None)],
+                 (8, 4, [], None),
+                 # It rose and stays: from half of the limit, or less, by the first three.
+                 (8, 4, [1, 1, 1, 9, 9, 9, 9], 7), (8, 4, [4, 4, 4, 30, 31, 30, 30], 7), (8, 4, [5, 5, 5, 9, 9, 9, 9], None),
+                 (8, 4, [1, 1, 9, 9, 9, 9], None), (8, 4, [1, 1, 1, 9, 9, 7, 9], None),
+                 (8, 4, [1, 1, 1] + [30] * 40 + [9] * 4, 47),
+                 (0, 4, [-1, -1, -1, 0, 0, 0, 0], None)],
     "shrunk": [(0.15, 3, [0.3, 0.3, 0.3, 0.03, 0.03, 0.03], 6), (0.15, 3, [0.3, 0.3, 0.3, 0.1, 0.1, 0.1], None),
                (0.15, 3, [0.3, 0.3, 0.03, 0.03, 0.03], None), (0.15, 3, [0.3] * 9 + [0.03, 0.03, 0.3], 12),
                (0.15, 3, [0.3] * 9 + [0.03, 0.3, 0.3], None), (0.15, 3, [NAN] * 9, None), (0.15, 3, [0] * 9, None),
                (0.15, 3, [], None),
+               # The best earlier window is the measure: long down is still down; one peak is no window.
+               (0.15, 3, [0.3] * 5 + [0.03] * 40, 45), (0.15, 3, [0.03, 0.03, 3, 0.03, 0.03, 0.03, 0.03, 0.03], None),
                (0.15, 3, [-1, -1, -1, -0.1, -0.1, -0.1], None), (0.75, 3, [-1, -1, -1, 0.5, 0.5, 0.5], None),
                (0.75, 3, [1, 1, 1, -0.5, -0.5, -0.5], 6), (0.15, 3, [0.3, NAN, 0.3, INF, 0.3, 0.03, NAN, 0.03, 0.03], 9)],
     "grown": [(10, 3, [0.3, 0.3, 0.3, 4, 4, 4], 6), (10, 3, [0.3, 0.3, 0.3, 1, 1, 1], None), (10, 3, [0.3, 0.3, 4, 4, 4], None),
               (10, 3, [0.3] * 6 + [4, 0.3, 0.3], None), (10, 3, [-1, -1, -1, -20, -20, -20], None),
               (10, 3, [0, 0, 0, 1, 1, 1], None),
+              (10, 3, [0.3] * 5 + [4] * 40, 45), (10, 3, [4, 4, 0.3, 4, 4, 4, 4, 4], None),
               (10, 3, [1e-308] * 3 + [1e308] * 3, 6), (10, 3, [], None), (10, 3, [INF] * 9, None)],
     "quiet": [(0.1, 1, [0.05], 0), (0.1, 1, [], 0), (0.1, 1, [0.9, 0.05], 0), (0.1, 1, [0.05, 0.9], None), (0.1, 1, [NAN], None)],
 }
@@ -221,8 +231,7 @@ def test_a_gate_on_lines():
 
 
 METRICS = (Metric("a", "row", (("zero", 0, "blocks", "zero"), ("zero_shown", 0, "skipped", "perhaps"),
-("above", 10, "advisory", "high"),
-                               ("", 0, "pass", "fine")), label="short"),
+                               ("above", 10, "advisory", "high"), ("", 0, "pass", "fine")), label="short"),
            Metric("v/*", "val", (("zero", 0, "advisory", "zero"),), label="never used"),
            Metric("o", "more", source="other"))
 
@@ -230,7 +239,7 @@ METRICS = (Metric("a", "row", (("zero", 0, "blocks", "zero"), ("zero_shown", 0, 
 @pytest.mark.parametrize("values,mark,words", [
     ([1], "pass", "fine"), ([1, 0], "blocks", "zero"), ([R0], "skipped", "perhaps"), ([11], "advisory", "high"),
     ([-1], "pass", "fine"),
-    ([NAN], "blocks", "not a finite number"), ([1, INF], "blocks", "not a finite number"), ([NAN, 1], "pass", "fine")])
+    ([NAN], "advisory", "not a finite number"), ([1, INF], "advisory", "not a finite number"), ([NAN, 1], "pass", "fine")])
 def test_bands(values, mark, words):
     reading, = health.read_metrics(METRICS, make_evidence({"train": make_track(a=values)}))
     assert (reading.mark, reading.words, reading.label, reading.row, reading.source) == (mark, words, "short", "row", "train")
@@ -238,9 +247,20 @@ def test_bands(values, mark, words):
     assert reading.value == float(values[-1]) or math.isnan(reading.value)
 
 
+@pytest.mark.parametrize("key,mark", [
+    ("actor/pg_loss", "blocks"), ("loss/mean", "blocks"), ("actor/grad_norm", "blocks"), ("rollout_corr/kl", "blocks"),
+    ("mismatch_kl/all/mean", "blocks"), ("actor/entropy", "blocks"), ("optim/lr", "blocks"), ("x/probs_pearson_corr", "blocks"),
+    ("critic/rewards/mean", "advisory"), ("fully_async/partial/partial_ratio", "advisory"), ("perf/klystron", "advisory"),
+    ("perf/alrt", "advisory")])
+def test_what_is_no_number_reads_badly_where_it_ruins_the_weights(key, mark):
+    table = (Metric(key, "row", (("", 0, "pass", "fine"),)),)
+    track = Track("/x", (Point(1, {key: NAN}, (), None, 0),), True)
+    assert [one.mark for one in health.read_metrics(table, make_evidence({"train": track}))] == [mark]
+
+
 def test_read_metrics():
-    tracks = {"train": make_track(a=[None] + list(range(1, 60)), v_x=[0], v_y=[None, 2, None]), "other": make_track("/x/o",
-    o=[3])}
+    tracks = {"train": make_track(a=[None] + list(range(1, 60)), v_x=[0], v_y=[None, 2, None]),
+              "other": make_track("/x/o", o=[3])}
     found = health.read_metrics(METRICS, make_evidence(tracks))
     assert [(one.key, one.label, one.step, one.mark, one.source) for one in found] == [
         ("a", "short", 60, "advisory", "train"), ("v/x", "v/x", 1, "advisory", "train"), ("v/y", "v/y", 2, "skipped", "train"),
@@ -250,26 +270,105 @@ def test_read_metrics():
     assert health.read_metrics((), make_evidence(tracks)) == ()
 
 
+def test_a_metric_that_does_not_apply_is_shown_and_not_judged():
+    table = (METRICS[0]._replace(needs=("r3", "!r3:off")),)
+    evidence = make_evidence({"train": make_track(a=[1, 0])})
+    for flags, mark, words in ((("r3",), "blocks", "zero"), ((), "skipped", "not judged: not r3"),
+                               (("r3", "r3:off"), "skipped", "not judged: r3:off"),
+                               (("r3:off",), "skipped", "not judged: not r3, r3:off")):
+        reading, = health.read_metrics(table, evidence, flags)
+        assert (reading.mark, reading.words, reading.value) == (mark, words, 0.0)
+
+
+def test_the_values_of_a_rule_may_count_up_to_another_keys_last_step():
+    """A validation of step 0 is not held against the rewards of step 50."""
+    rule = Rule("reward", "above", 0.05, 2, at="val/*")
+    rewards = [0.01, 0.02, 0.3, 0.3, 0.3]
+    assert prove(rule, [], reward=rewards, val_x=[None, 0]) is None
+    assert prove(rule, [], reward=rewards, val_x=[None, None, None, 0]) == [quote("/x/train.log", 400, "reward")]
+    late = prove(rule, [], reward=rewards, val_x=[None, None, 0], val_y=[None] * 4 + [0])
+    assert late == [quote("/x/train.log", 500, "reward")]
+    assert prove(rule, [], reward=rewards) is None, "no validation yet"
+
+
+def test_all_keys_of_a_family_must_be_finite_at_the_last_training_step():
+    rule = Rule("actor/*", "finite")
+    good = {"actor_loss": [NAN, 1], "actor_lr": [1, 1], "critic_x": [1, NAN]}
+    assert prove(rule, [], **good) == []
+    assert prove(rule, [], **dict(good, actor_new=[1, INF])) is None
+    assert prove(rule, []) is None, "no step yet"
+    after = Point(1, {"actor/loss": NAN}, (), None, 9, is_training=False)
+    alone = Track("/x", (Point(1, {"actor/loss": 1.0}, (), None, 0), after), True)
+    assert health.prove_rule(rule, make_evidence({"train": alone})) == []
+    gate = Gate("gate:finite", (Rule("actor/loss", "finite"), rule), "not finite")
+    for loss, state in ((1, "passed"), (NAN, "failed")):
+        result, = health.judge_gates([gate], make_evidence({"train": make_track(actor_loss=[1], actor_pg=[loss])}), (), 1)
+        assert (result.state, result.quote.offset) == (state, 100)
+
+
+def test_of_two_gates_of_one_name_the_one_that_applies_is_told():
+    own, bare = GATE._replace(needs=("r3",)), GATE._replace(needs=("!r3", "!r3:off"), is_required=False)
+    evidence = make_evidence({"train": make_track(a=[0.5])})
+    for flags, state in ((("r3",), "failed"), ((), "failed"), (("r3:off",), "skipped")):
+        for gates in ([own, bare], [bare, own]):
+            assert [one.state for one in health.judge_gates(gates, evidence, flags, 1)] == [state]
+
+
+AFTER = b"died 1\nstep 1\ndied 2\nstep 2\ndied 3\nstep 3\ndied 4\n"
+
+
+@pytest.mark.parametrize("at,limit,found", [
+    ("after:1", 1, 7), ("after:1", 2, None), ("after:2", 2, 7), ("after:2", 3, None), ("after:3", 3, 7), ("after:9", 3, 7),
+    ("after:9", 4, None), ("", 4, 7)])
+def test_lines_after_a_step_line(at, limit, found):
+    points = tuple(Point(step, {}, (), None, 1000 + AFTER.index(b"step %d" % step)) for step in (1, 2, 3))
+    ahead = Point(3, {}, (), None, 1000 + len(AFTER) - 1, is_training=False)  # a validation is no step
+    evidence = make_evidence({"train": Track("/x/train.log", points + (ahead,), True)}, [("train", AFTER, 1000, 1)])
+    shown = health.prove_rule(Rule("died", "lines", limit, at=at), evidence)
+    assert (shown and shown[0].line) == found
+    before = make_evidence({"train": Track("/x/train.log", points, True)}, [("train", b"died 9\n", 5000, 1)])
+    assert health.prove_rule(Rule("died", "lines", 1, at="after:1"), before), "what was read begins behind the step lines"
+    assert health.prove_rule(Rule("died", "lines", 1, at="after:1"), make_evidence({}, [("train", b"died\n")])), "no step yet"
+
+
+def find_nonfinite(**columns):
+    return health.find_nonfinite(make_evidence({"train": make_track(**columns)}))
+
+
 def test_L3_what_is_not_finite_is_told_with_its_first_step():
     values = [1.0] * 9 + [NAN, INF, -INF] + [NAN] * 8
-    evidence = make_evidence({"train": make_track(a=values)})
-    found = health.find_nonfinite(METRICS, evidence)
+    found = find_nonfinite(actor_loss=values)
     assert (found.name, found.severity) == ("metric:nan", "stop")
-    assert found.words == "a is nan, at step 10 first" and found.quotes == (quote("/x/train.log", 1000, "a"),)
-    assert "10" in found.advice[0]
-    once = health.find_nonfinite(METRICS, make_evidence({"train": make_track(a=values + [1.0])}))
-    assert (once.severity, once.words) == ("risk", "a was nan, at step 10 first")
-    unknown = make_evidence({"train": make_track(a=[1.0], b=[NAN])})
-    assert health.find_nonfinite(METRICS, unknown) is None, "no metric that is known"
-    assert health.find_nonfinite(METRICS, make_evidence()) is None
+    assert found.words == "actor/loss is not a finite number (nan), at step 10 first"
+    assert found.quotes == (quote("/x/train.log", 1000, "actor/loss"),) and "step 10" in found.advice[0]
+    once = find_nonfinite(actor_loss=values + [1.0])
+    assert (once.severity, once.words) == ("risk", "actor/loss was not a finite number (nan), at step 10 first")
+    assert health.find_nonfinite(make_evidence()) is None
+    first = find_nonfinite(loss=[NAN])
+    assert "step 1" not in first.advice[0], "there is no checkpoint from before the first step"
 
 
-def test_the_earliest_of_several_counts_and_how_far_back_it_was_read():
-    tracks = {"train": make_track(a=[1, 1, INF], v_x=[1, -INF, 1]), "other": make_track("/x/o", o=[1, 1, 1, NAN])}
-    found = health.find_nonfinite(METRICS, make_evidence(tracks))
-    assert (found.words, found.severity) == ("v/x was -inf, at step 2 first", "stop")
-    cut = make_track(a=[NAN, 1])._replace(is_whole=False)
-    found = health.find_nonfinite(METRICS, make_evidence({"train": cut}))
-    assert found.words == "a was nan, at step 1 already, as far back as was read"
-    later = make_track(a=[1, NAN])._replace(is_whole=False)
-    assert health.find_nonfinite(METRICS, make_evidence({"train": later})).words == "a is nan, at step 2 first"
+@pytest.mark.parametrize("key,severity", [
+    ("actor/pg_loss", "stop"), ("actor/grad_norm", "stop"), ("actor/lr", "stop"), ("rollout_corr/kl", "stop"),
+    ("critic/rewards/mean", "risk"), ("critic/advantages/max", "risk"), ("critic/returns/mean", "risk"),
+    ("fully_async/partial/partial_ratio", None), ("timing_s/step", None), ("val-core/x/reward/mean@1", None),
+    ("val/loss", None), ("eval/aime/reward/mean", None), ("num_turns/mean", None)])
+def test_only_what_decides_about_the_weights_counts(key, severity):
+    track = Track("/x", (Point(1, {key: 1.0}, (), None, 0), Point(2, {key: NAN}, (), None, 9)), True)
+    found = health.find_nonfinite(make_evidence({"train": track}))
+    assert (found and found.severity) == severity
+
+
+def test_the_gravest_counts_and_words_quote_and_severity_are_of_the_same():
+    tracks = {"train": make_track(actor_loss=[1, 1, INF], x_reward=[NAN, 1, 1]),
+              "other": make_track("/x/o", grad_norm=[1, 1, 1, NAN])}
+    found = health.find_nonfinite(make_evidence(tracks))
+    assert (found.words, found.severity) == ("actor/loss is not a finite number (inf), at step 3 first", "stop")
+    assert found.quotes == (quote("/x/train.log", 300, "actor/loss"),)
+    lasting = find_nonfinite(actor_entropy=[NAN, 1, 1], x_loss=[1, NAN, NAN])
+    assert lasting.words.startswith("x/loss is ") and lasting.severity == "stop"
+    cut = make_track(a_loss=[NAN, 1])._replace(is_whole=False)
+    found = health.find_nonfinite(make_evidence({"train": cut}))
+    assert found.words == "a/loss was not a finite number (nan), at step 1 already, as far back as was read"
+    later = make_track(a_loss=[1, NAN])._replace(is_whole=False)
+    assert health.find_nonfinite(make_evidence({"train": later})).words.endswith("(nan), at step 2 first")

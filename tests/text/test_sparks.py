@@ -35,7 +35,8 @@ def test_a_spark_has_a_letter_a_value_and_keeps_their_order(values):
     ([], ""), ([1, 2, 3], ""), ([1, NAN, 2, INF, 3], ""), ([1, 2, 3, 4], "rising"), ([4, 3, 2, 1], "falling"),
     ([1, 1, 1, 1], "flat"),
     ([0, 0, 0, 0], "flat"), ([1, 1.01, 1, 1.01], "flat"), ([-4, -3, -2, -1], "rising"), ([-1, -2, -3, -4], "falling"),
-    ([0, 0, 0, 1], "rising"), ([NAN, 1, 2, 3, 4, NAN], ""), ([1, 2, 3, 4, INF], ""), ([1, 9, 9, 9, 1], "flat"), ([1.7e308] * 4, "flat"),
+    ([0, 0, 0, 1], "rising"), ([NAN, 1, 2, 3, 4, NAN], ""), ([1, 2, 3, 4, INF], ""),
+    ([1, 9, 9, 9, 1], "flat"), ([1.7e308] * 4, "flat"),
     ([-1, -1, 1, 1], "rising"),
 ])
 def test_name_trend(values, word):
