@@ -280,6 +280,9 @@ def _cut_at_step(log: LogText, progress: Sequence[Pattern[bytes]], steps: int) -
         return None
     end = log.data.find(b"\n", found[0])
     end = len(log.data) if end < 0 else end + 1
+    glued = log.data.find(b".sh: line ", found[0], end)
+    if glued >= 0:  # the shell's last word on a process that had half written the line
+        end = glued - min(glued - found[0], 200)
     begin = log.data.rfind(b"\n", 0, found[0]) + 1
     clock = re.search(br"(?<![\d:])\d\d:\d\d:\d\d(?![\d:])", log.data[begin:min(end, begin + 120)])
     line = None if log.first_line is None else log.first_line + log.data.count(b"\n", 0, end)

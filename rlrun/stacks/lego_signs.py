@@ -319,7 +319,7 @@ def parse_step(source: str, line: str, wanted: Optional[Iterable[str]]) -> Optio
 
 def _find_step(line: str) -> Optional[Tuple[int, str]]:
     """(step, what follows) of a step line: where nothing but known prefixes stands before it."""
-    if "step:" not in line:
+    if "step:" not in line or ".sh: line " in line:  # bash's word on a child that had half written the line
         return None
     for part in strip_colour(line).replace("\n", "\r").split("\r"):
         place = -1

@@ -257,6 +257,8 @@ def _read_config(kind: str, run_dir: str, log: str) -> Tuple[Dict[str, Any], str
 
 
 def _read_file(path: str, limit_bytes: int) -> str:
+    if not os.path.isfile(path):  # to open a pipe would wait for its writer
+        return ""
     try:
         with open(path, "rb") as file:
             return file.read(limit_bytes).decode("utf-8", "replace")

@@ -30,7 +30,7 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     """How it ended; None where nothing says that it did: another node's run, or a log without a process. `is_fresh`: its log is
     no older than a live run's may be. `hidden`: why its log can't be read, "" where it can."""
     if hidden and target.state == "over" and not target.jobs:
-        return _judge_unread(target, hidden)
+        return _judge_unread(target, hidden) if target.exit else None
     is_complete = step is not None and outline.total is not None and step >= outline.total
     if target.state != "over" and not is_complete and not _has_mark(evidence, ERROR_MARKS + _END_MARKS) and not any(
             re.search(pattern, text.data) for pattern in health.FINISHED for text in evidence.texts.values()):

@@ -201,7 +201,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if not record.get("is_asked"):
         ask_slurm([record])
     state, _ = records.judge_state(record)
-    if state == "lost" and (record["runner"] or {}).get("keeper") in scene.processes:
+    if state == "lost" and _has_keeper(record, scene):
         record = _await_exit(record)
         state, _ = records.judge_state(record)
     facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
@@ -248,6 +248,13 @@ def _judge_jobs(record: Dict[str, Any]) -> str:
     if any(job in known for job in record.get("live_jobs") or ()):
         return "live"
     return "over" if len(known) == len(record["jobs"]) else "unknown"
+
+
+def _has_keeper(record: Dict[str, Any], scene: Scene) -> bool:
+    """Does the process live that is to write how the run ended? By its title, for its pid may be another's by now."""
+    process = scene.processes.get((record["runner"] or {}).get("keeper") or 0)
+    return (process is not None and record["boot_id"] == procs.read_boot_id() and process.state not in "ZXTt"
+            and process.argv[:1] == ("rlrun:",))
 
 
 def _await_exit(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -303,7 +310,8 @@ def _plan_logs(told: Dict[str, Any], run: LiveRun) -> Dict[str, str]:
     if not config or not root or not os.path.isfile(os.path.join(root, config)) or run.top.uid != os.geteuid():
         return {}
     # A config and its runner are code: only one's own is run, and only where nobody else can write to it.
-    if not all(_is_own(path) for path in [root, os.path.dirname(os.path.join(root, config))] + _list_files(root, "scripts")):
+    path = os.path.join(root, config)
+    if not all(_is_own(one) for one in [root, os.path.dirname(path), path] + _list_files(root, "scripts")):
         return {}
     from . import orient, preflight
     try:

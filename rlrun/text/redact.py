@@ -18,15 +18,16 @@ _VALUE = r"(?:%s(?:%s|\\.)*|%s)" % (_QUOTED, _QUOTED, _BARE)
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 
 # HF_TOKEN=abc   'DB_PASSWORD=two words'   --wandb-api-key=abc   +trainer.api_key=abc   api_key = "abc"
-_ASSIGNMENT = re.compile(
-    r"(?P<name>(?<![A-Za-z0-9_.-])-{0,2}%s)(?P<equals>(?:\[\w*\])?\+?=|[ \t]+=[ \t]*(?!=))(?P<value>\([^()\n]*\)|%s)?"
-    % (_NAME, _VALUE))
+_ASSIGNMENT_HEAD = re.compile(
+    r"(?P<name>(?<![A-Za-z0-9_.-])-{0,2}%s)(?P<equals>(?:\[\w*\])?\+?=|[ \t]+=[ \t]*(?!=))" % _NAME)
+_ASSIGNMENT = re.compile(r"%s(?P<value>\([^()\n]*\)|%s)?" % (_ASSIGNMENT_HEAD.pattern, _VALUE))
 # "api_key": "abc"   'HF_TOKEN': 'abc'   api_key: abc
-_FIELD = re.compile(
-    r"""(?P<name>(?P<quote>["'])%s(?P=quote)|(?<![A-Za-z0-9_."'/:-])%s)(?P<equals>[ \t]*:[ \t]*)(?P<value>%s)"""
-    % (_NAME, _NAME, _VALUE))
+_FIELD_HEAD = re.compile(
+    r"""(?P<name>(?P<quote>["'])%s(?P=quote)|(?<![A-Za-z0-9_."'/:-])%s)(?P<equals>[ \t]*:[ \t]*)""" % (_NAME, _NAME))
+_FIELD = re.compile(r"%s(?P<value>%s)" % (_FIELD_HEAD.pattern, _VALUE))
 # --api-key VALUE
-_OPTION = re.compile(r"(?P<name>(?<![\w.-])--?[A-Za-z][\w.-]*)(?P<equals>[\"']?,?[ \t]+)(?P<value>(?!-)%s)" % _VALUE)
+_OPTION_HEAD = re.compile(r"(?P<name>(?<![\w.-])--?[A-Za-z][\w.-]*)(?P<equals>[\"']?,?[ \t]+)")
+_OPTION = re.compile(r"%s(?P<value>(?!-)%s)" % (_OPTION_HEAD.pattern, _VALUE))
 # ${HF_TOKEN:-abc}   : "${HF_TOKEN:=abc}"
 _DEFAULT = re.compile(r"(?P<name>\$\{\w+)(?P<equals>:?[-=+])(?P<value>[^}\n]+)")
 # DB_PASSWORD="first line      (the quote ends on a later line: only looked for in configs)
@@ -50,7 +51,7 @@ _SHAPES = tuple((re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}", MARK),
     (r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MARK),
     # api_key: 0123456789abcdef0123456789abcdef01234567   wandb login 0123…
-    (r"((?i:key|login(?: --\w+)*)[\"']?\s{0,3}[=: ]\s{0,3}[\"']?)[0-9a-f]{40}(?![0-9A-Za-z])", r"\1" + MARK),
+    (r"((?i:key|login(?: --\w+){0,4})[\"']?\s{0,3}[=: ]\s{0,3}[\"']?)[0-9a-f]{40}(?![0-9A-Za-z])", r"\1" + MARK),
     # https://user:pass@host/
     (r"(?<=://)([^\s/:@'\"]{0,200}:)(?!<redacted>@)[^\s/'\"]{1,500}@", r"\1" + MARK + "@"),
     # Authorization: Basic dXNlcjpwYXNz
@@ -100,10 +101,10 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     text = _replace_known(text, secrets)
     for pattern, replacement in _SHAPES:
         text = pattern.sub(_hide_block if replacement is None else replacement, text)
-    text = _sub_each(_ASSIGNMENT, text, _hide_assignment)
+    text = _sub_each(_ASSIGNMENT_HEAD, _ASSIGNMENT, text, _hide_assignment)
     text = _DEFAULT.sub(_hide_default, text)
-    text = _sub_each(_FIELD, text, _hide_field)
-    return _sub_each(_OPTION, text, _hide_option)
+    text = _sub_each(_FIELD_HEAD, _FIELD, text, _hide_field)
+    return _sub_each(_OPTION_HEAD, _OPTION, text, _hide_option)
 
 
 def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str, ...]:
@@ -164,19 +165,21 @@ def _written_forms(secret: str) -> Set[str]:
     return {re.escape(form) for form in [secret] + written if form} | {backslashed}
 
 
-def _sub_each(pattern: Pattern[str], text: str, hide: Callable[[Match[str]], Tuple[str, int]]) -> str:
+def _sub_each(head: Pattern[str], pattern: Pattern[str], text: str, hide: Callable[[Match[str]], Tuple[str, int]]) -> str:
     """Like `sub`, but `hide` gives what to show and how far it has read. A match that hides nothing (an empty text) is
-    looked into, not skipped: the value of an innocent name may hold another assignment."""
+    looked into, not skipped: the value of an innocent name may hold another assignment. `head`: the pattern up to the value,
+    which is read for the names of secrets alone: `a=a=a=…` would be read anew from each name on."""
     pieces: List[str] = []
     copied = 0
-    found = pattern.search(text)
+    found = head.search(text)
     while found:
-        shown, end = hide(found)
         position = found.end("equals")
+        whole = pattern.match(text, found.start()) if is_secret_name(found.group("name").strip("\"'")) else None
+        shown, end = hide(whole) if whole else ("", 0)
         if shown:
             pieces.append(text[copied:found.start()] + shown)
             copied = position = end
-        found = pattern.search(text, position)
+        found = head.search(text, position)
     return "".join(pieces) + text[copied:]
 
 

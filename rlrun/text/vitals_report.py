@@ -30,6 +30,8 @@ def render_status(terminal: Terminal, status: Status, title: str, extra: Sequenc
     if rows and len(lines) > rows:
         lines = _fit(_render_all(terminal, status, title, dict(extra), columns, True), columns)
     if rows and len(lines) > rows:
+        lines = _render_least(terminal, status, title, columns)
+    if rows and len(lines) > rows:
         lines = lines[:max(1, rows - 1)] + ["… %d lines more: a higher window, or rlrun status" % (len(lines) - rows + 1)]
     return lines
 
@@ -52,6 +54,26 @@ def _render_all(terminal: Terminal, status: Status, title: str, extra: Dict[str,
         lines += ([""] if status.notes else []) + ["Note: %s" % escape_controls(note) for note in status.notes]
         lines += [""] + _render_places(target, extra)
     return lines
+
+
+def _render_least(terminal: Terminal, status: Status, title: str, columns: int) -> List[str]:
+    """What must be seen in the smallest window, a line each: verdict, step, what is not as it should be, what it means."""
+    cut = columns or _WIDTH
+    lines = [render_head(status.target, "").rstrip()[:cut]] + _fit([render_verdict(terminal, status)], columns)[:2]
+    total = " of %d" % status.outline.total if status.outline.total else ""
+    lines += ["  step %d%s" % (status.step, total)] if status.step is not None else []
+    bad = [one for one in status.readings if one.mark in ("advisory", "blocks")]
+    for one in sorted(bad, key=lambda one: one.mark != "blocks"):
+        glyph, style = _MARKS[one.mark]
+        value = escape_controls(_show_value(one._replace(label="")))
+        lines.append("  %s %s" % (paint(terminal, glyph, style), _tail(value, cut - 4)))
+    lines += [escape_controls("  %s  %s" % (one.name, one.words))[:cut] for one in status.findings]
+    return lines + [escape_controls("  %d. %s" % (number, text))[:cut] for number, text in enumerate(status.recommendations, 1)]
+
+
+def _tail(text: str, width: int) -> str:
+    """The end of a text, which tells the value: `…pearson_corr=0.75`."""
+    return text if len(text) <= width else "…" + text[1 - width:]
 
 
 def _fit(lines: List[str], columns: int) -> List[str]:

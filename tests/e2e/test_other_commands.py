@@ -12,7 +12,8 @@ import pytest
 from checkouts import add_config, build_checkout, write_fake_program, write_nvidia_smi
 from e2e.scene import Scene
 
-COMMANDS = ["check", "run", "runs", "configs", "nodes", "probe", "export", "explain", "demo", "version"]
+COMMANDS = ["check", "run", "status", "gate", "watch", "logs", "runs", "configs", "nodes", "probe", "export", "explain", "demo",
+            "version"]
 
 
 # ---- help
@@ -21,7 +22,7 @@ COMMANDS = ["check", "run", "runs", "configs", "nodes", "probe", "export", "expl
 def test_help_has_an_example(run_pyz, tmp_path: Path, command: str) -> None:
     done = run_pyz([command, "--help"], cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
-    assert "example:\n  rlrun %s" % command in done.stdout and "--json" in done.stdout
+    assert re.search(r"^example:\n  rlrun (?:run .*&& rlrun )?%s\b" % command, done.stdout, re.M) and "--json" in done.stdout
     assert "--force" not in done.stdout and "--yes" not in done.stdout
 
 

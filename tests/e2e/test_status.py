@@ -223,7 +223,7 @@ def play_left(box):
     b.wait_for(lambda: b.read_state(found["runner"]["keeper"]) == "T", "the keeper's halt")  # else it may still reap
     os.kill(runner, signal.SIGKILL)
     b.wait_for(lambda: b.read_state(runner) == "Z", "the zombie")
-    facts = {"runner": runner, "zombie": v.look(box, found["experiment"]), "zombie pid": b.rlrun(box, "status", str(runner))}
+    facts = {"runner": runner, "zombie": v.look_shape(box, found["experiment"])}
     os.kill(found["runner"]["keeper"], signal.SIGCONT)
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the keeper's end")
     facts["left"] = {"pids": b.list_group(runner), "named": v.look(box, found["experiment"]), "bare": v.look(box),
@@ -242,7 +242,7 @@ def play_left(box):
 
 def test_S5_P11_zombies_leavings_and_records_of_other_machines(play, root):
     facts = play(play_left, root)
-    shape = facts["zombie"]["shape"]
+    shape = facts["zombie"]
     assert shape["run"]["state"] == "over" and shape["verdict"] == "ended"
     assert any("its runner (pid %d) is a zombie" % facts["runner"] in note for note in shape["notes"]), shape["notes"]
     left = facts["left"]

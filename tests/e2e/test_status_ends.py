@@ -13,7 +13,7 @@ LEGO = {
     "oom": ("failed", "out of memory on the GPU (exit status 1)", "torch.OutOfMemoryError: CUDA out of memory. Tried"),
     "nccl": ("failed", "NCCL timed out: _REDUCE_SCATTER_BASE, first on rank 3 (exit status 1)", "[Rank 3] Watchdog caught"),
     "trace": ("failed", "an exception ended it (exit status 1)", "json.decoder.JSONDecodeError: Expecting value"),
-    "kill": ("killed", "SIGKILL", None),
+    "kill": ("killed", "SIGKILL", " Killed "),  # the shell's word, behind the half line of the step
     "early": ("ended early", "at step 2 of 5", "Detected termination signal (None), stopping"),
     "": ("ended well", "its log says that it finished", None),
 }

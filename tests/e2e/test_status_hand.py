@@ -235,6 +235,8 @@ def play_foreign(box):
         return [done.returncode, done.stdout.decode(), done.stderr.decode()]
     facts = {"pid": run.pid, "text": look(), "json": look("--json"), "log": look("/srv/checkout/logs/theirs.log", "--json"),
              "root": v.look_shape(moved)}
+    os.chmod("/srv/checkout/logs/theirs.log", 0o600)
+    facts["closed"] = [look("/srv/checkout/logs/theirs.log"), look("/srv/checkout/logs/theirs.log", "--json")]
     v.end(run)
     return facts
 
@@ -253,3 +255,7 @@ def test_another_users_run_is_found_though_its_files_are_hidden(play, named):
     told = json.loads(facts["log"][1])
     assert told["progress"]["step"] >= 2 and facts["log"][0] == 0
     assert (facts["root"]["run"]["name"], facts["root"]["verdict"]) == ("theirs", "healthy")
+    (code, text, err), (json_code, shown, _) = facts["closed"]
+    told = json.loads(shown)
+    assert (code, json_code, told["verdict"], told["progress"]["step"], err) == (1, 1, "unknown", None, ""), text
+    assert "can't be read: permission denied (nobody's, mode 600)" in told["conclusion"] and told["conclusion"] in text

@@ -2,6 +2,7 @@
 the run."""
 import fcntl
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from . import box as b
 from . import vitals as v
 
 HOME, CLEAR, REST = "\x1b[H", "\x1b[2J", "\x1b[K"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LEFT = "left; the run goes on: nothing was sent to it"
 
 
@@ -28,17 +30,16 @@ def start_watch(box, *words, env=None, stdout=subprocess.PIPE):
                             stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True)
 
 
+def set_size(fd, lines, columns):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
 def open_watch(box, lines, columns, *words):
     """At a terminal of this size that can be redrawn."""
     def before():
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        os.environ["TERM"] = "xterm"
+        set_size(1, lines, columns)
     argv = ["env", "TERM=xterm", box.python, box.pyz, "watch", "--every", "1s"] + list(words)
     return b.open_terminal(argv, b.make_env(box), box.root, before)
-
-
-def resize(session, lines, columns):
-    fcntl.ioctl(session.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
 
 # --- elsewhere than at a terminal
@@ -88,14 +89,16 @@ def test_elsewhere_blocks_are_appended_through_truncation_and_replacement(play, 
 # --- at a terminal
 
 def play_screen(box):
-    run = v.start_lego(box, "one", out=os.path.join(box.folder, "one.out"))
+    run = v.start_lego(box, "one", out=os.path.join(box.folder, "one.out"), env={"TOY_SICK": "pearson"})
     v.await_step(v.find_log(box, "one"), 2)
     wide = open_watch(box, 60, 200)
     facts = {"first": b.expect(wide, "Ctrl-C leaves, and the run goes on")}
     facts["second"] = b.expect(wide, "Ctrl-C leaves, and the run goes on")
-    resize(wide, 12, 50)
-    b.expect(wide, HOME)
-    facts["small"] = b.expect(wide, "\x1b[J")
+    for name, lines, columns in (("narrow", 60, 80), ("small", 12, 50)):
+        set_size(wide.fd, lines, columns)
+        b.expect(wide, HOME)
+        facts[name] = b.expect(wide, "\x1b[J")
+    facts["status"] = b.finish(b.open_rlrun(box, "status", before=lambda: set_size(1, 60, 80)))
     b.send(wide, "\x03")
     facts["left"] = b.finish(wide)
     facts["lives"] = [b.is_alive(pid) for pid in v.list_tree(run.pid)]
@@ -119,10 +122,14 @@ def test_at_a_terminal_it_redraws_fits_the_window_and_is_left_without_a_trace(pl
     first, second = facts["first"], facts["second"]
     assert first.startswith(CLEAR + HOME + "rlrun status — one") and first.count(CLEAR) == 1 and CLEAR not in second
     assert HOME in second and REST + "\r" in second
-    small = facts["small"].split(HOME)[-1].replace(REST, "").replace("\x1b[J", "")
-    lines = small.replace("\r", "").split("\n")
-    assert len(lines) <= 12 and all(len(line) <= 50 for line in lines), lines
-    assert "lines more" in small
+    # what is not as it should be is seen in the lowest window too, and no line is wider than its window
+    for name, height, width in (("narrow", 60, 80), ("small", 12, 50), ("status", 999, 80)):
+        shown = facts[name][1] if name == "status" else facts[name].split(HOME)[-1].replace("\x1b[J", "")
+        lines = _COLOUR.sub("", shown.replace(REST, "").replace("\r", "")).rstrip("\n").split("\n")
+        assert len(lines) <= height and all(len(line) <= width for line in lines), (name, lines)
+        for words in ("✗ recommend stopping", "pearson_corr=0.75", "r3:misaligned"):
+            assert words in "\n".join(lines), (name, words, lines)
+        assert ("lines more" in shown) == (name == "small"), (name, lines)
     code, rest = facts["left"]
     assert code == 0 and LEFT in rest and all(facts["lives"]) and len(facts["lives"]) >= 4
     assert facts["piped"] == [0, ""] or (facts["piped"][0] == 0 and LEFT in facts["piped"][1])

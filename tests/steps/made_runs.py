@@ -1,5 +1,7 @@
 """Runs made for tests, of real files: a log with step lines, its age, and the Target that a record or a process would give."""
+import contextlib
 import os
+import signal
 import time
 
 from rlrun.commands import status as status_command
@@ -61,3 +63,17 @@ def look_at(folder, text, age_seconds=0.0, state="live", **given):
     stack = given.get("stack", "lego")
     log = write_log(os.path.join(str(folder), "demo.log"), text, age_seconds)
     return look(make_target({MAIN[stack]: log}, state, **given))
+
+
+@contextlib.contextmanager
+def fail_where_it_waits(seconds=30):
+    """A test that waits for a pipe's other end fails."""
+    def fail(*words):
+        raise AssertionError("it waits for ever")
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

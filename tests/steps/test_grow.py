@@ -1,4 +1,4 @@
-"""A run that is watched: what an update makes of its logs is what a first look would; whatever appears, vanishes or is replaced."""
+"""A run that is watched: an update makes of its logs what a first look would, whatever appears, vanishes or is replaced."""
 import os
 import subprocess
 import sys
@@ -95,7 +95,8 @@ def test_two_sources_in_one_log(tmp_path):
     log = write_log(tmp_path / "metrics.jsonl", "")
     target = make_target({"metrics": log, "metrics orchestrator": log}, kind="rl", stack="prime")
     growing = grow.start(target)
-    append(log, '{"step": 1, "time/wait_for_batch": 2.0, "time/step": 4.0}\n{"step": 1, "time/wait_for_policy": 1.0, "time/step": 4.0}\n')
+    append(log, '{"step": 1, "time/wait_for_batch": 2.0, "time/step": 4.0}\n'
+                '{"step": 1, "time/wait_for_policy": 1.0, "time/step": 4.0}\n')
     growing = grow.update(growing, target)
     assert list_steps(growing, "metrics") == list_steps(growing, "metrics orchestrator") == [1]
 
@@ -149,7 +150,8 @@ def test_much_that_came_between_two_looks_takes_little_memory(tmp_path, kind, mo
     """A watch that was stopped, a laptop asleep: 250 MiB at once; and 14 MiB, which are read on."""
     paths = os.pathsep.join([os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.getcwd()])
     path = str(tmp_path / "e.log")
-    done = subprocess.run([sys.executable, "-c", MEASURED, path, kind], env={"PYTHONPATH": paths}, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([sys.executable, "-c", MEASURED, path, kind], env={"PYTHONPATH": paths}, stdout=subprocess.PIPE,
+                          check=True)
     os.remove(path)
     last, grown_kib = map(int, done.stdout.split())
     assert last == 4 and grown_kib < most_mib << 10

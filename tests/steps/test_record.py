@@ -12,6 +12,7 @@ from rlrun.commands import runs
 from rlrun.host import procs
 from rlrun.steps import estimate, record, records, shapes
 from rlrun.text import terminal as term
+from rlrun.values import Fingerprint, Git
 
 GOOD = {"schema": 1, "id": "good", "digest": "3f9c2a71", "kind": "train", "project": "p", "time_seconds": 5.0, "boot_id": "b",
         "host": "h", "runner": {"pid": 5, "start_ticks": 7, "pgid": 5}}
@@ -146,3 +147,27 @@ def test_whose_run_it_is(tmp_path, monkeypatch):
         states[name] = records.judge_state(records.read_record(folder))[0]
     assert states == {"mine": "running", "renamed": "running", "gone": "lost", "container": "elsewhere (other)",
                       "machine": "elsewhere (other)"}
+
+
+@pytest.mark.parametrize("namespace, state", [("pid:[1]", "elsewhere"), ("", "running"), (None, "running"), (7, "running")])
+def test_two_containers_of_one_boot(tmp_path, namespace, state):
+    """Both have the boot, and each may have a process of that pid and start; only the table of pids tells them apart (P15)."""
+    mine = procs.read_identity(os.getpid())
+    runner = {"pid": mine.pid, "start_ticks": mine.start_ticks, "pgid": os.getpgid(0)}
+    given = dict(GOOD, host=os.uname().nodename, boot_id=mine.boot_id, runner=runner, pid_namespace=namespace)
+    found = records.read_record(write(tmp_path / "a", given))
+    assert records.judge_state(found)[0].split()[0] == state
+    ended = dict(found, exit={"status": 0, "signal": None})
+    assert (os.getpid() in records.find_left(ended, procs.read_processes())) == (state == "running")
+    assert records.judge_state(ended)[0] == "ended 0"
+
+
+def test_a_launch_notes_its_table_of_pids(tmp_path):
+    paths = record.Paths(str(tmp_path), str(tmp_path / "launch.log"), -1, "20260802-131455")
+    config = tmp_path / "x.env"
+    config.write_text("A=1\n")
+    plan = make_plan(root=str(tmp_path), config=str(config))
+    print_ = Fingerprint("3f9c2a71", {})
+    written = record.write_plan(paths, plan, Git("", "", (), "", "no git"), print_, (), {})
+    own = os.readlink("/proc/self/ns/pid")
+    assert written["pid_namespace"] == own and not records.is_elsewhere(records.read_record(str(tmp_path)))

@@ -357,3 +357,10 @@ def test_the_index_of_runs():
     assert re.search(r"Made at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC by rlrun 9.8.7", page.find("footer")[0][2])
     assert "2026-11-29 12:00:00 UTC" in render_runs_page(dict(shape, time="2026-11-29T12:00:00Z"), "")
     assert "No launch is recorded here." in render_runs_page({"root": "/r", "runs": []}, "")
+
+
+def test_a_page_is_known_again_by_its_beginning():
+    """A second `--html` of that name writes over it, and over nothing else."""
+    for text in (render_status_page(made_status.make_healthy(), "9.8.7"), render_status_page(made_status.make_hostile(), "9.8.7"),
+                 render_runs_page(made_status.make_runs(), "9.8.7")):
+        assert b'<meta name="generator" content="rlrun">' in text.encode("utf-8")[:4096]

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from text.made_costs import assert_linear
 
 from rlrun.text import redact as module
 from rlrun.text.redact import MARK, find_secrets, redact, redact_config, redact_words
@@ -129,3 +130,13 @@ def test_redact_config():
 def test_arrays_of_secrets_in_a_config():
     text = 'TOKENS=( "aaa111" bbb222 )\nexport API_KEYS+=(x\n y)\nMAX_TOKENS=(1 2)\nTEMPLATE_MODULES=(a b)\n'
     assert redact_config(text) == "TOKENS=(%s)\nexport API_KEYS+=%s\nMAX_TOKENS=(1 2)\nTEMPLATE_MODULES=(a b)\n" % (MARK, MARK)
+
+
+@pytest.mark.parametrize("piece", [
+    "a=(", "a=", "a: ", "a:", "a=b=", "A=B;", "--a ", "-a", 'a="', "a='", "a=\\", 'a="\\', '"a":', "'a': '", "${a:-", "key = ",
+    "a.b-", "://a:", "hf_", "eyJa", "key ", "login --a", "bearer ", "a  =  ", "'x\\", "--api-key=", "TOKEN=a", "'TOKEN=",
+    '"PASSWORD=a\\',
+    "PASSWORD=a ", "authorization: ", "-----BEGIN ", "a=$'", 'a=\\"', " ", "a"])
+def test_no_line_makes_it_linger(piece):
+    """A log may hold any line, and each is cleaned whole before it is shown."""
+    assert_linear(lambda text: redact(text, ("correct-horse-99",)), lambda size: (piece * size)[:size])

@@ -314,3 +314,39 @@ def test_a_number_is_not_rounded_onto_a_limit():
     """`pearson=0.99 … below 0.99` would contradict itself."""
     line = find_line(render(make_status(readings=(make_reading("pearson", value=0.98999, words="below 0.99"),))), "pearson=")
     assert "pearson=0.98999 " in line
+
+
+@pytest.mark.parametrize("columns", [200, 120, 100, 80, 60, 50, 30])
+def test_lines_fit_the_window(columns):
+    for status in (make_status(), make_sick()):
+        wide, fitted = render(status), report.render_status(PLAIN, status, "Lego-RL", (), columns)
+        assert max(map(len, fitted)) <= columns or max(len(word) for line in wide for word in line.split()) > columns
+        assert sorted("".join(fitted).replace(" ", "")) == sorted("".join(wide).replace(" ", "")) or columns < 120
+        for word in ("critic/rewards/mean", status.verdict.split()[0], "log:"):
+            assert any(word in line for line in fitted), "nothing is cut off"
+
+
+def test_a_low_window_shows_first_what_is_not_as_it_should_be():
+    status = make_sick()
+    short = report.render_status(PLAIN, status, "Lego-RL", (), 100, 18)
+    assert len(short) <= 18 and status.conclusion in short[1] + short[2]
+    text = "\n".join(short)
+    for finding in status.findings:
+        assert finding.name in text
+    assert "Diagnosis" in text and "Recommendations" in text and "✓" not in text
+    assert re.search(r"\d+ more metrics? (is|are) as they should be", text) or not any(
+        one.mark in ("pass", "skipped") for one in status.readings)
+    lowest = report.render_status(PLAIN, status, "Lego-RL", (), 100, 5)
+    assert len(lowest) == 5 and re.match(r"… \d+ lines more", lowest[-1])
+    assert report.render_status(PLAIN, status, "Lego-RL", (), 100, 500) == report.render_status(PLAIN, status, "Lego-RL", (), 100)
+
+
+def test_a_value_that_is_no_number_has_no_trend():
+    line = find_line(render(make_status(readings=(make_reading(value=NAN, trend=[0.1, 0.2, 0.3, NAN]),))), "critic/")
+    assert "last 4: " in line and not re.search("rising|falling|flat", line)
+
+
+def test_whose_processes_they_are():
+    assert "user=wei" in find_line(render(make_status()), "procs")
+    over = make_status(target=make_target(state="over", pids=()))
+    assert "user=" not in find_line(render(over), "procs") and "none left" in find_line(render(over), "procs")
