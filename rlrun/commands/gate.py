@@ -117,8 +117,8 @@ def _describe_wait(growing: grow.Growing, judged: Judged) -> str:
 
 def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limit: float = 0.0) -> int:
     code = judged.code or OK
-    found = status_command.hide_secrets(examine.examine(growing.target, growing.evidence, time.time()))
     secrets = status_command.collect_secrets(growing.target)
+    found = status_command.hide_secrets(examine.examine(growing.target, growing.evidence, time.time(), secrets))
     if terminal.is_json:
         shape: Dict[str, Any] = {
             "schema": 1, "command": "gate", "exit": code, "reached": judged.step is not None, "step": judged.step,
@@ -135,7 +135,7 @@ def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limi
     if code:
         target = growing.target
         again = target.id or next(iter(target.logs.values()), "") or str(target.pids[0][1] if target.pids else target.name)
-        lines += ["  next: rlrun status %s" % quote_words([again])]
+        lines += [escape_controls("  next: rlrun status %s" % quote_words([again]))]
     term.print_result(terminal, "\n".join(lines))
     return code
 

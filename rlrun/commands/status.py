@@ -34,7 +34,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     query = _ask_gpus(target)
     is_all = bool(options.html) or terminal.is_json
     evidence = gather.read_evidence(target, gather.PAGE_POINTS if is_all else gather.REPORT_POINTS)
-    status = examine.examine(target, evidence, time.time())
+    status = examine.examine(target, evidence, time.time(), collect_secrets(target))
     code = pick_code(status)
     status = hide_secrets(status)
     if terminal.is_json or options.html:

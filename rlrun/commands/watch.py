@@ -42,7 +42,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     is_first = True
     try:
         while True:
-            status = status_command.hide_secrets(examine.examine(growing.target, growing.evidence, time.time()))
+            secrets = status_command.collect_secrets(growing.target)
+            status = status_command.hide_secrets(examine.examine(growing.target, growing.evidence, time.time(), secrets))
             _show(status, terminal, is_drawn, is_first, every)
             is_first = False
             if growing.target.state == "over":

@@ -364,12 +364,13 @@ def _name_sameness(kind: str, message: str, is_consequence: bool) -> Tuple[str, 
 
 
 def _cut(message: str) -> str:
+    from ..text.redact import redact
     repeated = _REPEATED.search(message)
     message = message if repeated is None else message[:repeated.start()]
     exit_type = message.find("Worker exit type:")
     if exit_type > 120:  # the decisive part of a line of a thousand characters stands behind ids
         message = "%s … %s" % (message[:message.find(". ") + 1 or 100], message[exit_type:])
-    message = shell.escape_controls(message.strip())
+    message = shell.escape_controls(redact(message.strip()))  # whole, for half of a secret is one too
     return message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT - 1] + "…"
 
 

@@ -30,7 +30,6 @@ class Evidence(NamedTuple):
     texts: Dict[str, Text]
     main: str  # the source of rules that name none
     quote: Callable[[str, int, str], Quote]
-    secrets: Tuple[str, ...] = ()  # that no quote may show
 
 
 class Value(NamedTuple):
@@ -225,7 +224,7 @@ def _find_lines(rule: Rule, evidence: Evidence) -> Optional[List[Quote]]:
                 count += 1
                 end = text.data.find(b"\n", match.end())
                 counted = end if end >= 0 else len(text.data)
-    return [quote_match(*last, evidence.secrets)] if last and count >= max(1, rule.limit) else None
+    return [quote_match(*last)] if last and count >= max(1, rule.limit) else None
 
 
 # 12:00:01, coloured or not, at a line's beginning
@@ -260,7 +259,7 @@ def _find_begin(rule: Rule, track: Optional[Track], text: Text) -> int:
     return max(0, offsets[0] + 1 - text.offset) if offsets else 0
 
 
-def quote_match(text: Text, start: int, end: int, secrets: Tuple[str, ...] = ()) -> Quote:
+def quote_match(text: Text, start: int, end: int) -> Quote:
     """The Quote of a match within the end of a log: its line without secrets, cut around the match."""
     from ..text.redact import redact
     from ..text.shell import escape_controls, strip_colour
@@ -272,9 +271,9 @@ def quote_match(text: Text, start: int, end: int, secrets: Tuple[str, ...] = ())
     before, shown, after = (strip_colour(part.replace(b"\0", b"").decode("utf-8", "replace")) for part in (
         text.data[max(begin, start - 1000):start], text.data[start:end], text.data[end:min(stop, end + 1000)]))
     # Redacted whole, and cut then: half a key is still a secret.
-    before, shown = redact(before + shown, secrets), redact(shown, secrets)
+    before, shown = redact(before + shown), redact(shown)
     before = before[:-len(shown)] if shown and before.endswith(shown) else before
-    words = escape_controls((before[-100:] + shown + redact(shown + after, secrets)[len(shown):][:140]).strip("\r\n \t"))
+    words = escape_controls((before[-100:] + shown + redact(shown + after)[len(shown):][:140]).strip("\r\n \t"))
     return Quote(text.path, text.offset + begin, line, words)
 
 

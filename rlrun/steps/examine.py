@@ -24,8 +24,9 @@ _CLOCK = re.compile(br"(?:^|\n)(?:\x1b\[[0-9;]*m)*([0-2]\d:[0-5]\d:[0-6]\d)\b")
 _SKEW_SECONDS = 5.0
 
 
-def examine(target: Target, evidence: Evidence, now_seconds: float) -> Status:
-    """The Status of a run by what was read of it. No secret is taken out here."""
+def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tuple[str, ...] = ()) -> Status:
+    """The Status of a run by what was read of it. `secrets`: values that no quote may show, not even by half."""
+    evidence = gather.mask(evidence, secrets)
     health = load_health(target.stack)
     outline = evidence.outline
     main = next((source for source in health.SOURCES if _list_training(evidence.tracks.get(source))), health.SOURCES[0])
@@ -216,6 +217,7 @@ def _find_stall(evidence: Evidence, target: Target, health: Any, main: str, poin
 
 
 def _quote_last(evidence: Evidence, main: str) -> Tuple[Quote, ...]:
+    from ..text.redact import redact
     from ..text.shell import escape_controls, strip_colour
     text = evidence.texts.get(main) or next(iter(evidence.texts.values()), None)
     if text is None or not text.data.strip():
@@ -223,8 +225,8 @@ def _quote_last(evidence: Evidence, main: str) -> Tuple[Quote, ...]:
     data = text.data.rstrip(b"\r\n")
     begin = data.rfind(b"\n") + 1
     line = None if text.first_line is None else text.first_line + data.count(b"\n", 0, begin)
-    words = strip_colour(growth.fold_returns(data[begin:])[:240].decode("utf-8", "replace"))
-    return (Quote(text.path, text.offset + begin, line, escape_controls(words)),)
+    words = redact(strip_colour(growth.fold_returns(data[begin:])[:2000].decode("utf-8", "replace")))
+    return (Quote(text.path, text.offset + begin, line, escape_controls(words)[:240]),)
 
 
 def _is_long_now(outline: Outline, step: int) -> bool:

@@ -89,6 +89,19 @@ def read_one_track(health: Any, source: str, log: lines.LogFile, limit_points: i
     return lines.read_track(log.path, health.STEP_MARKS[source], parse, limit_points, log.size)
 
 
+def mask(evidence: Evidence, secrets: Tuple[str, ...]) -> Evidence:
+    """The same without these values in the ends of its logs: as many stars, so that each place stays where it is. Before anything
+    is quoted, for half of a secret is one too."""
+    hidden = [secret.encode("utf-8", "surrogateescape") for secret in secrets]
+    texts = {}
+    for name, text in evidence.texts.items():
+        data = text.data
+        for secret in hidden:
+            data = data.replace(secret, b"*" * len(secret))
+        texts[name] = text._replace(data=data) if hidden else text
+    return evidence._replace(texts=texts)
+
+
 def read_outline(target: Target, files: Dict[str, lines.LogFile]) -> Outline:
     """What the run was set up to do, out of the beginning of its launch log, or of its main one."""
     head = tail.read_head(target.launch_log, _HEAD_BYTES) if target.launch_log else b""

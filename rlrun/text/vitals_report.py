@@ -30,9 +30,9 @@ def render_status(terminal: Terminal, status: Status, title: str, extra: Sequenc
     if rows and len(lines) > rows:
         lines = _fit(_render_all(terminal, status, title, dict(extra), columns, True), columns)
     if rows and len(lines) > rows:
-        lines = _render_least(terminal, status, title, columns)
-    if rows and len(lines) > rows:
-        lines = lines[:max(1, rows - 1)] + ["… %d lines more: a higher window, or rlrun status" % (len(lines) - rows + 1)]
+        least = _render_least(terminal, status, columns)[:max(1, rows - 1)]
+        more = "… %d lines more: a higher window, or rlrun status" % max(1, len(lines) - len(least))
+        return least + [more[:columns] if columns else more]
     return lines
 
 
@@ -56,10 +56,10 @@ def _render_all(terminal: Terminal, status: Status, title: str, extra: Dict[str,
     return lines
 
 
-def _render_least(terminal: Terminal, status: Status, title: str, columns: int) -> List[str]:
+def _render_least(terminal: Terminal, status: Status, columns: int) -> List[str]:
     """What must be seen in the smallest window, a line each: verdict, step, what is not as it should be, what it means."""
     cut = columns or _WIDTH
-    lines = [render_head(status.target, "").rstrip()[:cut]] + _fit([render_verdict(terminal, status)], columns)[:2]
+    lines = [render_head(status.target, "")[:cut].rstrip()] + _fit([render_verdict(terminal, status)], columns)[:2]
     total = " of %d" % status.outline.total if status.outline.total else ""
     lines += ["  step %d%s" % (status.step, total)] if status.step is not None else []
     bad = [one for one in status.readings if one.mark in ("advisory", "blocks")]

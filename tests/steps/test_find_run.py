@@ -36,7 +36,8 @@ def make_record(root, name="20260802-1-train-x", **given):
     folder = os.path.join(str(root), "logs", "rlrun", name)
     os.makedirs(folder)
     record = {"schema": 1, "id": name, "stack": "lego", "kind": "train", "root": str(root), "config": "c.env",
-              "digest": "3f9c2a71", "experiment": "demo", "train_log": os.path.join(str(root), "logs", "demo.log"), "launch_log": "",
+              "digest": "3f9c2a71", "experiment": "demo",
+              "train_log": os.path.join(str(root), "logs", "demo.log"), "launch_log": "",
               "user": "wei",
               "host": os.uname().nodename, "boot_id": procs.read_boot_id(), "pid_namespace": procs.read_pid_namespace(),
               "time_seconds": 1e9, "runner": {"pid": GONE, "start_ticks": 50, "pgid": GONE, "keeper": GONE + 1}}

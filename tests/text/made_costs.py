@@ -3,7 +3,7 @@ import functools
 import re
 import time
 
-_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18)
+_SIZES = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18)
 _TIMES = 9  # what four times the input may cost: four times where it is linear, sixteen where it is quadratic
 _FREE = 40  # less than so many plain scans of the input is of no concern
 
