@@ -54,7 +54,7 @@ def make_target(logs, state="live", kind="train", stack="lego", **given):
 
 def look(target, now_seconds=NOW):
     """The Status of a run, and the exit code that `status` gives for it."""
-    found = examine.examine(target, gather.read_evidence(target), now_seconds)
+    found = examine.examine(target, gather.read_evidence(target), now_seconds, status_command.collect_secrets(target))
     return found, status_command.pick_code(found)
 
 
