@@ -167,12 +167,26 @@ def _cut_setup(text: str) -> str:
     return text[:match.end()] if match else text
 
 
+class _Setup(NamedTuple):
+    """What is read of a runner's own output, where there is none."""
+
+    environment: Dict[str, str]
+    commands: Dict[str, str]
+    block: str
+    summary_text: str
+
+
+_NO_SETUP = _Setup({}, {}, "", "")
+
+
 def read_outline(kind: str, head: Union[bytes, str], told: Told) -> Outline:
     """Outline of a run, out of the beginning of its launch log, or of its trainer's log where that is all there is."""
-    from .lego_output import parse_output
     text = head.decode("utf-8", "replace") if isinstance(head, bytes) else head
     setup = _cut_setup(text)
-    output = parse_output(setup if "=== " in setup else "")  # a trainer's log alone has nothing of the runner's
+    output: Any = _NO_SETUP  # a trainer's log alone has nothing of the runner's
+    if "=== " in setup:
+        from .lego_output import parse_output
+        output = parse_output(setup)
     env = output.environment
     words = _read_words(next((output.commands[name] for name in ("Launch", "Harbor", "Infer") if name in output.commands), ""))
     shown = strip_colour(text) if len(text) > len(setup) or not env else _read_trainer(kind, told)

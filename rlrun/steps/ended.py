@@ -9,7 +9,9 @@ from ..vitals import Ending, Outline, Quote, Target
 from .gather import Evidence
 
 _ERRORS = 200
-_END_MARKS = (b"inished", b"ompleted", b"ignal", b"omplete.", b" done")
+# What every line of health.faults.FINISHED, and the stacks' words of a stop, have in them.
+_ENDS = re.compile(
+    rb"(?:raining|rainer|vals?|valuation) (?:is |has |was )?(?:finished|complete|done)|ermination signal|Received ")
 _FATAL_KINDS = ("time-limit", "cancelled", "preempted", "node", "oom-host", "killed", "crash")
 _LAST_BYTES = 8192
 # One of them is in every line that health.faults takes for an error: where none is there it need not be loaded.
@@ -32,8 +34,8 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     if hidden and target.state == "over" and not target.jobs:
         return _judge_unread(target, hidden) if target.exit else None
     is_complete = step is not None and outline.total is not None and step >= outline.total
-    if target.state != "over" and not is_complete and not _has_mark(evidence, ERROR_MARKS + _END_MARKS) and not any(
-            re.search(pattern, text.data) for pattern in health.FINISHED for text in evidence.texts.values()):
+    if target.state != "over" and not is_complete and not _has_mark(evidence, ERROR_MARKS) and not any(
+            re.search(pattern, text.data) for pattern in (_ENDS,) + tuple(health.FINISHED) for text in evidence.texts.values()):
         return None
     from ..health import endings
     texts = _gather(evidence)
