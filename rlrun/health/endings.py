@@ -1,6 +1,7 @@
 """How a run ended, and the first thing that went wrong in its logs. Pure functions; what lines say is faults.py's."""
 import re
 import signal as signals
+import time
 from typing import List, Optional, Pattern, Sequence, Tuple
 
 from .. import vitals
@@ -13,6 +14,7 @@ _BATCH = ("time-limit", "preempted", "cancelled", "node")  # the batch system en
 _KILLERS = ("killed", "oom-host")
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP")
 _HALF_DAY_SECONDS = 12 * 3600
+_SKEW_SECONDS = 600  # so much may lie between two logs' clocks: lines without a time, a node that is off
 _QUEUED_STEPS = 3  # an asynchronous trainer goes on with what is queued after its other half has died
 
 _WORDS = {
@@ -264,13 +266,29 @@ def _find_after(logs: Sequence[LogText], more: Optional[Sequence[Pattern[bytes]]
     cuts = [_cut_at_step(log, progress, steps) for log in logs]
     by_log = [find_errors(log, 200, more) if cut is None else find_errors(cut[0], 200, more, False, progress)
               for log, cut in zip(logs, cuts)]
-    clocks = [cut[1] for cut in cuts if cut is not None and cut[1]]
-    since = clocks[0] if clocks else ""
-    for clock in clocks[1:]:
-        since = clock if _count_seconds(since, clock) > 0 else since
-    # Logs without steps, an environment's or a server's, are held against the time of the last one.
-    return [found if cut is not None or not since else tuple(
-        one for one in found if not one.clock or _count_seconds(since, one.clock) >= 0) for found, cut in zip(by_log, cuts)]
+    since, lag = "", None  # type: str, Optional[int]
+    for log, cut in zip(logs, cuts):
+        if cut is not None and cut[1] and (not since or _count_seconds(since, cut[1]) > 0):
+            since, lag = cut[1], _read_lag(log)
+    # Logs without steps, an environment's or a server's, are held against the time of the last one: where both go by one clock.
+    return [found if cut is not None or not since or not _is_one_clock(lag, _read_lag(log)) else tuple(
+        one for one in found if not one.clock or _count_seconds(since, one.clock) >= 0)
+        for log, found, cut in zip(logs, by_log, cuts)]
+
+
+# 12:00:01, coloured or not, at a line's beginning
+_CLOCK = re.compile(br"(?:^|\n)(?:\x1b\[[0-9;]*m|\[[a-z]+\d+\]:)*([0-2]\d:[0-5]\d:[0-6]\d)\b")
+
+
+def _read_lag(log: LogText) -> Optional[int]:
+    """By how much the file's own time is later than the last time of day that its lines bear; None where they bear none."""
+    clocks = _CLOCK.findall(log.data)
+    now = time.strftime("%H:%M:%S", time.localtime(log.modified_seconds))
+    return _count_seconds(clocks[-1].decode("ascii"), now) if clocks and log.modified_seconds else None
+
+
+def _is_one_clock(one: Optional[int], other: Optional[int]) -> bool:
+    return one is None or other is None or abs(one - other) <= _SKEW_SECONDS
 
 
 def _cut_at_step(log: LogText, progress: Sequence[Pattern[bytes]], steps: int) -> Optional[Tuple[LogText, str]]:

@@ -78,6 +78,8 @@ _LINES: Tuple[_Told, ...] = tuple((re.compile(pattern), kind, flag) for pattern,
     (r"Killed\s*$|\S+: line \d+: +\d+ Killed\b", "killed", False),
     (r"\S+: line \d+: +\d+ (?:Segmentation fault|Aborted|Bus error|Illegal instruction)\b", "crash", False),
     (r"\S+: line \d+: .*: (?:command not found|unbound variable|No such file or directory|Permission denied)$", "error", False),
+    # Error: Trainer failed with exit code -9
+    (r"(?:Error: )?[A-Z][\w .-]{0,80} failed with exit code -9\b", "killed", False),
     # failed (exitcode: -9) local_rank: 3 (pid: 123) of binary: /usr/bin/python
     (r"failed \(exitcode: -9\)", "killed", False),
     (r"failed \(exitcode: -?\d+\)", "error", True),

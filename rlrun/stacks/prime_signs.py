@@ -117,6 +117,11 @@ SIGNATURES: Tuple[Signature, ...] = (
         "An environment server is gone or never came up: no rollout of its tasks comes any more",
         ("tail -n 40 {run_dir}/logs/latest/envs/*/*.log    # why: user code, memory, a missing package",
          "dmesg -T | grep -i oom    # whether the kernel killed it")),
+    # 12:00:01   ERROR Error: Trainer failed with exit code -9: of what rl.py prints as it begins to end the rest
+    Signature("part:failed", "stop", (Rule(
+        r"Error: (?!Train env|Eval env)[A-Z][\w .-]{0,80} failed with exit code -?[1-9]", "lines", 1, source="launch"),),
+        "A part of the run has failed, and the launcher ends the rest of it",
+        ("rlrun logs {run} -n 60    # the log of that part has the reason",)),
     Signature("inference:unready", "stop", (Rule(
         r"Inference server is not ready after \d+ \(>\d+\) seconds", "lines", 1, source="*"),),
         "The inference server did not answer within its time, and the orchestrator gives up",
@@ -216,7 +221,7 @@ GATES: Tuple[Gate, ...] = (
     Gate("gate:orchestrator", (Rule("reward/mean", "finite", source="orchestrator"),), "the reward is not a finite number",
          ("rollouts",)),
     Gate("gate:errors", (Rule("has_error/mean", "below", 1.0, source="orchestrator"),), "every rollout has failed",
-         ("rollouts",)),
+         ("rollouts",), False),
 )
 
 

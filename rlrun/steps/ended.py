@@ -14,6 +14,7 @@ _ENDS = re.compile(
     rb"(?:raining|rainer|vals?|valuation) (?:is |has |was )?(?:finished|complete|done)|ermination signal|Received ")
 _FATAL_KINDS = ("time-limit", "cancelled", "preempted", "node", "oom-host", "killed", "crash")
 _LAST_BYTES = 8192
+_FAILED = "failed with exit code"
 # One of them is in every line that health.faults takes for an error: where none is there it need not be loaded.
 ERROR_MARKS = (b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slurmstepd", b"srun: error", b"CANCELLED",
                b"Watchdog", b"death signal", b"exitcode: ", b"SYSTEM_ERROR", b"Fatal Python", b" received at time", b".sh: line ",
@@ -46,6 +47,10 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     finished = patterns is not None and any(
         endings.find_finished(text, patterns, () if is_complete else progress) for text in texts)
     found = endings.pick_first_error(texts, patterns, progress)
+    if status and (found is None or found.is_consequence):
+        # A launcher shows a part's steps on after it has told that another one failed.
+        told = endings.pick_first_error(texts, patterns)
+        found = told if told is not None and (told.kind in _FATAL_KINDS or _FAILED in told.quote.text) else found
     if target.state == "elsewhere" and is_fresh and not is_complete and outline.total is not None:
         finished = False
     is_known = target.state == "over" and not target.jobs

@@ -565,3 +565,15 @@ def test_a_log_and_its_exit(name, options, how):
     assert (ending.first_error is not None) == (
         name in ("worker_sigkill", "ended_early_cause", "exit_zero_traceback", "time_limit", "shutdown_noise", "finished_talk",
                  "memory_monitor", "error_line_then_gone"))
+
+
+@pytest.mark.parametrize("hour, is_kept", [(12, False), (3, True)])
+def test_a_time_of_day_counts_only_where_both_logs_go_by_one_clock(hour, is_kept):
+    """A trainer whose lines bear another clock's time (a container in another zone, a stand-in) proves no error survived."""
+    now = time.mktime((2026, 8, 2, 12, 10, 0, 0, 0, -1))
+    steps = "".join("%02d:%02d:00 SUCCESS Step %d | 3.2s\n" % (hour, minute, minute) for minute in range(10))
+    told = "12:05:00   ERROR Error: Trainer failed with exit code -9\n12:09:59    INFO bye\n"
+    train = make(steps.encode(), name="trainer", path="/run/trainer.log", modified_seconds=now - 60)
+    launch = make(told.encode(), name="launch", path="/run/launch.log", modified_seconds=now)
+    first = endings.pick_first_error([train, launch], (), [re.compile(rb"\bStep \d+ +\|", re.M)])
+    assert (first is not None) == is_kept

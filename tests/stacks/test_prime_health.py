@@ -25,7 +25,8 @@ CLAIMED = {"kl_mismatch_grows": "kl:mismatch", "entropy_collapse": "entropy:coll
            "env_server_died": "env:died", "weights_broadcast_failed": "weights:broadcast",
            "weights_broadcast_skipped": "weights:broadcast", "inference_timeouts": "inference:timeouts",
            "inference_unready": "inference:unready", "ckpt_errors": "ckpt:errors", "trainer_waits": "wait:orchestrator",
-           "orchestrator_waits": "wait:trainer", "kl_high": "kl:high", "env_failing": "env:failing"}
+           "orchestrator_waits": "wait:trainer", "kl_high": "kl:high", "env_failing": "env:failing",
+           "part_failed": "part:failed"}
 GATES_OF = {"gate_loss_nan": ["gate:trainer", "gate:grad"], "gate_grad_inf": ["gate:grad"],
             "gate_reward_nan": ["gate:orchestrator"], "gate_all_failed": ["gate:errors"]}
 
@@ -96,7 +97,7 @@ def test_what_only_rollouts_can_have_is_not_claimed_of_sft():
 def test_rules_are_those_of_the_engine(table):
     for rule in table:
         assert rule.test in signatures.TESTS or rule.test in ("lines", "quiet")
-        assert rule.source in health.SOURCES + ("*", "env *")
+        assert rule.source in health.SOURCES + ("*", "env *", "launch")
         if rule.test == "lines":
             re.compile(rule.key.encode())
     for metric in health.METRICS:
