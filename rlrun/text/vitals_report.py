@@ -263,7 +263,7 @@ def render_gates(terminal: Terminal, results: Sequence[GateResult]) -> List[str]
     lines = []
     for one in results:
         glyph, style = _GATES[one.state]
-        words = "%s %-16s %s" % (paint(terminal, glyph, style), one.name, one.state)
+        words = "%s %-18s %s" % (paint(terminal, glyph, style), one.name, one.state)
         lines.append("  " + words + (": %s" % escape_controls(one.words) if one.words else ""))
         if one.quote is not None:
             lines.append("      " + show_quote(one.quote))
