@@ -87,7 +87,7 @@ def test_how_runs_of_prime_rl_end(play, prime_root, words):
     facts = play(play_ends, prime_root, words=words, config="short", knobs=dict(v.STEADY_RL, TOY_STEPS="5"))
     judge_ends(facts, {word: PRIME[word] for word in words})
     if "kill" in words:
-        assert [one["name"] for one in facts["broadcast"]["shape"]["findings"]] == ["weights:broadcast"]
+        assert [one["name"] for one in facts["broadcast"]["shape"]["findings"]] == ["part:failed", "weights:broadcast"]
 
 
 # --- a run that stands still, and one whose environment's worker dies: both live
