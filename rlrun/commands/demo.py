@@ -48,7 +48,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     else:
         lines = ["A toy checkout is in %s. It needs no GPU and touches nothing outside of it." % target, commands[0], "",
                  "  %s    # is it safe? nothing is changed" % commands[1], "  %s    # launch it" % commands[2],
-                 "  %s    # how did it end?" % commands[3]]
+                 "  %s    # waits for the first step and judges it" % commands[3]]
         term.print_result(terminal, "\n".join(lines))
     return OK
 

@@ -127,7 +127,7 @@ def pick_code(status: Status) -> int:
 
 def collect_secrets(target: Target) -> Tuple[str, ...]:
     """The secrets that this environment and, where it may be read, the run's own hold: for taking them out of quotes."""
-    from ..health import tail
+    from ..host.files import read_head
     from ..text.redact import find_assigned_secrets, find_secrets
     environ = dict(os.environ)
     for _, pid in target.pids[:2]:
@@ -137,7 +137,7 @@ def collect_secrets(target: Target) -> Tuple[str, ...]:
     paths = [record.get("config_path")] + [os.path.join(target.root, str(one)) for one in record.get("more_configs") or ()]
     for path in paths:  # what the config spells out; its copy in the record has it replaced
         if isinstance(path, str) and path:
-            found += find_assigned_secrets(tail.read_head(path, 1 << 20).decode("utf-8", "replace"))
+            found += find_assigned_secrets(read_head(path, 1 << 20).decode("utf-8", "replace"))
     return tuple(sorted(set(found), key=lambda value: (-len(value), value)))
 
 

@@ -3,7 +3,8 @@ import os
 from typing import List, NamedTuple, Tuple
 
 from ..vitals import Point
-from .lines import CHUNK_BYTES, LINE_BYTES, Parse, find_line_begin, find_line_end, open_log, read_at, stat_log
+from ..host.files import open_file
+from .lines import CHUNK_BYTES, LINE_BYTES, Parse, find_line_begin, find_line_end, read_at, stat_log
 
 
 class Follow(NamedTuple):
@@ -56,7 +57,7 @@ def read_grown(follow: Follow, limit_bytes: int = 1 << 22) -> Grown:
         follow = Follow(follow.path, log.identity, 0, b"")
     follow = follow._replace(identity=log.identity)
     try:
-        fd = open_log(follow.path)
+        fd = open_file(follow.path)
     except OSError:
         return Grown(follow, (), "absent")
     try:

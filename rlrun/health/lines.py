@@ -7,6 +7,7 @@ import errno
 import os
 from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
+from ..host.files import open_file
 from ..vitals import Point, Track
 
 CHUNK_BYTES = 1 << 18
@@ -42,18 +43,6 @@ def stat_log(path: str) -> Optional[LogFile]:
     return LogFile(path, found.st_size, found.st_mtime, (found.st_dev, found.st_ino))
 
 
-def open_log(path: str) -> int:
-    """A descriptor for reading. OSError also for what is no file: a pipe that lies there would keep us waiting."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not os.path.isfile("/dev/fd/%d" % fd):
-            raise OSError(errno.EINVAL, "not a file", path)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
 def read_track(path: str, mark: bytes, parse: Parse, limit_points: int, size_bytes: Optional[int] = None,
                history_bytes: int = HISTORY_BYTES, search_bytes: int = SEARCH_BYTES, chunk_bytes: int = CHUNK_BYTES) -> Track:
     """The last `limit_points` step lines of a log, of its last segment: where the steps fell back, a restart lies between.
@@ -66,7 +55,7 @@ def read_track(path: str, mark: bytes, parse: Parse, limit_points: int, size_byt
     earlier: List[Tuple[int, int]] = []
     is_whole = True
     try:
-        fd = open_log(path)
+        fd = open_file(path)
     except (OSError, ValueError):
         return Track(path, (), True)
     try:
@@ -237,7 +226,7 @@ def _list_segments(fd: int, size: int) -> List[Tuple[int, int]]:
 def measure_holes(path: str) -> int:
     """How many bytes of a log are a hole in the file, which no writer has written."""
     try:
-        fd = open_log(path)
+        fd = open_file(path)
     except (OSError, ValueError):
         return 0
     try:
@@ -263,7 +252,7 @@ def count_line(path: str, offset: int) -> Optional[int]:
 def read_at(path: str, offset: int, limit_bytes: int) -> Optional[bytes]:
     """None where it can't be read."""
     try:
-        fd = open_log(path)
+        fd = open_file(path)
     except (OSError, ValueError):
         return None
     try:
@@ -283,7 +272,7 @@ def read_end(path: str, limit_bytes: int, size_bytes: Optional[int] = None) -> T
     """(bytes, offset, number of the first line) of the end of a log, from a line's beginning on where one begins there. The hole
     of a truncation is left out where it lies in front; the number is None beyond COUNT_BYTES."""
     try:
-        fd = open_log(path)
+        fd = open_file(path)
     except (OSError, ValueError):
         return b"", 0, None
     try:

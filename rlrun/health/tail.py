@@ -2,22 +2,13 @@
 import os
 from typing import Tuple
 
-from .lines import open_log
-
-
-def read_head(path: str, limit_bytes: int) -> bytes:
-    """The first bytes of a file, b"" where it can't be read."""
-    try:
-        with os.fdopen(open_log(path), "rb") as file:
-            return file.read(limit_bytes)
-    except (OSError, ValueError):
-        return b""
+from ..host.files import open_file
 
 
 def read_tail(path: str, limit_bytes: int) -> bytes:
     """The last bytes of a file, NULs (a hole that a truncation left) dropped, b"" where it can't be read."""
     try:
-        with os.fdopen(open_log(path), "rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - limit_bytes))
             return file.read(limit_bytes).replace(b"\0", b"")

@@ -9,6 +9,7 @@ import re
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from ..host.files import read_head
 from ..text.shell import strip_colour
 from ..values import Process
 from ..vitals import Checkpoint, Outline
@@ -133,13 +134,7 @@ def _as_file(link: Optional[str]) -> str:
 
 
 def _read_head(path: str) -> str:
-    if not _is_file(path):  # to open a pipe would wait for its writer
-        return ""
-    try:
-        with open(path, "rb") as file:
-            return file.read(_HEAD_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return read_head(path, _HEAD_BYTES).decode("utf-8", "replace")
 
 
 def _is_file(path: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ..host.files import read_head
 from ..values import Process
 from ..vitals import Checkpoint, Outline
 from . import prime_rundir
@@ -257,13 +258,7 @@ def _read_config(kind: str, run_dir: str, log: str) -> Tuple[Dict[str, Any], str
 
 
 def _read_file(path: str, limit_bytes: int) -> str:
-    if not os.path.isfile(path):  # to open a pipe would wait for its writer
-        return ""
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit_bytes).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return read_head(path, limit_bytes).decode("utf-8", "replace")
 
 
 def _dig(data: Any, *names: str) -> Any:

@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
-from ..health import tail
+from ..host.files import read_head
 from ..stacks import load_stack
 from . import record
 
@@ -57,7 +57,7 @@ def make_link(order: LinkOrder, is_over: Callable[[], bool]) -> Dict[str, Any]:
 
 
 def _find_log(order: LinkOrder) -> str:
-    text = tail.read_head(order.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
+    text = read_head(order.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
     log = str(load_stack(order.stack).read_back(text, "", "", (), ())["train_log"])
     return os.path.realpath(os.path.join(order.root, log)) if log else ""
 

@@ -5,7 +5,8 @@ import re
 from typing import Any, Dict, Sequence, Tuple
 
 from ..errors import USAGE, OperatorError
-from ..health import lines, tail
+from ..health import lines
+from ..host.files import read_head
 from ..stacks import STACKS, load_health, load_recognisers
 from ..vitals import Target
 
@@ -92,7 +93,7 @@ def _guess_log(path: str) -> Tuple[str, Dict[str, str]]:
     """(stack, logs) of a file or a folder by what its logs say: the newest one that holds steps, else the newest that a board
     would show, else none. A file must hold the words of a start, or of an end."""
     if not os.path.isdir(path):
-        text = tail.read_head(path, _CLAIM_BYTES) + lines.read_end(path, _CLAIM_BYTES)[0]
+        text = read_head(path, _CLAIM_BYTES) + lines.read_end(path, _CLAIM_BYTES)[0]
         for stack in STACKS:
             health = load_health(stack)
             if any(re.search(one, text) for one in [pattern for pattern, _ in health.STAGES] + list(health.FINISHED)):

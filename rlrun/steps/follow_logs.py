@@ -11,6 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..health import growth, lines
+from ..host.files import open_file
 from ..stacks import load_health
 from ..text import redact, shell
 from ..vitals import Ending, Point, Target
@@ -154,7 +155,7 @@ def refuse_missing(logs: Dict[str, str], name: str) -> OperatorError:
     """Why a log can't be shown: exit 5, with all the logs of the run."""
     path = logs[name]
     try:
-        os.close(lines.open_log(path))
+        os.close(open_file(path))
         words = "can't be read"  # it came just now
     except FileNotFoundError:
         words = "is not there"
@@ -166,7 +167,7 @@ def refuse_missing(logs: Dict[str, str], name: str) -> OperatorError:
 def open_stream(name: str, path: str, offset: int = 0) -> Stream:
     """A Stream of a log from this byte on; one that waits for it where it is not there or can't be opened."""
     try:
-        fd = lines.open_log(path)
+        fd = open_file(path)
     except (OSError, ValueError):
         return Stream(name, path, -1, (0, 0), 0)
     found = os.fstat(fd)

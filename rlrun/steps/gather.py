@@ -3,7 +3,8 @@ nothing, and reads no log whole."""
 import functools
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-from ..health import growth, lines, signatures, tail
+from ..health import growth, lines, signatures
+from ..host.files import read_head
 from ..stacks import load_health
 from ..vitals import Outline, Target, Track
 
@@ -104,9 +105,9 @@ def mask(evidence: Evidence, secrets: Tuple[str, ...]) -> Evidence:
 
 def read_outline(target: Target, files: Dict[str, lines.LogFile]) -> Outline:
     """What the run was set up to do, out of the beginning of its launch log, or of its main one."""
-    head = tail.read_head(target.launch_log, _HEAD_BYTES) if target.launch_log else b""
+    head = read_head(target.launch_log, _HEAD_BYTES) if target.launch_log else b""
     if not head and files:
-        head = tail.read_head(next(iter(files.values())).path, _HEAD_BYTES)
+        head = read_head(next(iter(files.values())).path, _HEAD_BYTES)
     outline: Outline = load_health(target.stack).read_outline(target.kind, head.decode("utf-8", "replace"), tell_target(target))
     return outline
 
@@ -120,7 +121,7 @@ def _pick_logs(files: Dict[str, lines.LogFile], sources: Iterable[str]) -> List[
 
 def read_first_step(health: Any, source: str, path: str) -> Optional[int]:
     """The last step that the first megabyte of a log tells, for a log in which none stands near the end."""
-    head = tail.read_head(path, _FIRST_BYTES)
+    head = read_head(path, _FIRST_BYTES)
     points = growth.parse_grown(tuple((0, line) for line in head.split(b"\n")[:-1]), health.STEP_MARKS[source],
                                functools.partial(health.parse_step, source, wanted=()))
     return points[-1].step if points else None

@@ -2,7 +2,7 @@
 import os
 from typing import Any, Dict, List
 
-from ..health import tail
+from ..host.files import read_head
 
 _LOG_BYTES = 1 << 20
 
@@ -19,7 +19,7 @@ def ask_slurm(records: List[Dict[str, Any]]) -> str:
         return ""
     from ..host import slurm
     for one in submissions:
-        text = tail.read_head(one["launch_log"], _LOG_BYTES).decode("utf-8", "replace") if one["launch_log"] else ""
+        text = read_head(one["launch_log"], _LOG_BYTES).decode("utf-8", "replace") if one["launch_log"] else ""
         one["jobs"] = list(dict.fromkeys(one["jobs"] + list(slurm.parse_submitted(text))))
     found, reason = slurm.read_jobs([job for one in submissions for job in one["jobs"]], dict(os.environ))
     for one in submissions:

@@ -4,8 +4,8 @@ import os
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from ..health import tail
 from ..host import procs
+from ..host.files import read_head
 from ..stacks import STACKS, load_stack
 from ..values import Launch, Plan, Readback
 from . import guard
@@ -30,7 +30,7 @@ class Server(NamedTuple):
 
 def read_back(launch: Launch, plan: Plan) -> Readback:
     """What log, process tree and record say at this moment; nothing is waited for, nothing composed."""
-    text = tail.read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
+    text = read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
     processes = procs.read_processes()
     tree = procs.find_descendants(processes, [launch.runner.pid]) if launch.runner.pid in processes else set()
     told: Dict[str, Any] = load_stack(plan.stack).read_back(
@@ -54,7 +54,7 @@ def complete(record: Dict[str, Any]) -> Dict[str, Any]:
         not record["run_dir"] or record["train_log"] or record["jobs"])
     if is_told or not record.get("launch_log") or record.get("stack") not in STACKS:
         return record
-    text = tail.read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
+    text = read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
     told = load_stack(str(record["stack"])).read_back(text, record["kind"], record["run_dir"], tuple(record["before"]), ())
     root = str(record.get("root") or "/")
     return dict(record, experiment=told["experiment"] or record["experiment"], jobs=told["facts"].get("jobs") or record["jobs"],

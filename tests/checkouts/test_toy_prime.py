@@ -234,6 +234,15 @@ def test_a_run_to_its_end(checkout, tmp_path, ports, layout):
     assert os.listdir(str(folder)) == ["configs"]
 
 
+def end_group(process):
+    """Ends what a test has started, whatever became of it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    process.wait()
+
+
 def test_titles_and_the_end_by_a_signal(checkout, tmp_path, ports):
     process = subprocess.Popen(
         [os.path.join(checkout, ".venv/bin/rl"), "@", RL, "--output-dir", str(tmp_path), "--run.name", "r"] + move_ports(ports),
@@ -260,11 +269,7 @@ def test_titles_and_the_end_by_a_signal(checkout, tmp_path, ports):
         assert process.returncode == 1 and "Received interrupt signal" in output
         wait_until(lambda: not any(is_alive(pid) for pid in children))
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
-        process.wait()
+        end_group(process)
 
 
 @pytest.mark.parametrize("part", ["trainer", "orchestrator", "inference", "env-server"])
@@ -364,11 +369,7 @@ def test_a_stalled_run_lives_until_it_is_told_to_end(checkout, tmp_path, ports):
         process.terminate()
         assert process.wait(30) == 1 and DEATH in read_log(logs[0])
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except OSError:
-            pass
-        process.wait()
+        end_group(process)
 
 
 @pytest.mark.parametrize("visible, words", [

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlrun.health import growth, lines
+from rlrun.host.files import open_file
 from rlrun.vitals import Point, Track
 
 from health.made_logs import MARK, check_places, logs, make_track, parse, read, read_plainly, write
@@ -182,7 +183,7 @@ def test_memory_is_bounded_whatever_the_size(tmp_path, sparse_log):
 def test_a_sparse_log_costs_what_its_data_costs(sparse_log):
     """By the bytes that were read, not by time."""
     read_bytes = []
-    fd = lines.open_log(sparse_log)
+    fd = open_file(sparse_log)
     try:
         for count, _, _ in lines._find_backwards(fd, os.path.getsize(sparse_log), MARK, 1 << 18):
             read_bytes.append(count)
@@ -233,7 +234,7 @@ def assert_unreadable(path):
     assert follow == growth.Follow(path, (0, 0), 0, b"")
     assert growth.read_grown(follow) == growth.Grown(follow, (), "absent")
     with pytest.raises((OSError, ValueError)):
-        lines.open_log(path)
+        open_file(path)
 
 
 def test_a_path_with_a_nul_and_one_too_long():

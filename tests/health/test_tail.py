@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from rlrun.health import tail
+from rlrun.host.files import read_head
 
 
 def write(path, data):
@@ -14,10 +15,10 @@ def write(path, data):
 
 def test_head_and_tail(tmp_path):
     path = write(tmp_path / "log", b"first\nmiddle\n\0\0last\n")
-    assert tail.read_head(path, 6) == b"first\n" and tail.read_tail(path, 7) == b"last\n"
-    assert tail.read_head(path, 1 << 20) == b"first\nmiddle\n\0\0last\n"
+    assert read_head(path, 6) == b"first\n" and tail.read_tail(path, 7) == b"last\n"
+    assert read_head(path, 1 << 20) == b"first\nmiddle\n\0\0last\n"
     assert tail.read_tail(path, 1 << 20) == b"first\nmiddle\nlast\n"
-    assert tail.read_head(path, 0) == tail.read_tail(path, 0) == b""
+    assert read_head(path, 0) == tail.read_tail(path, 0) == b""
 
 
 def test_the_last_lines(tmp_path):
@@ -35,7 +36,7 @@ def test_what_is_no_file_neither_hangs_nor_raises(tmp_path, make):
     make(path)
     signal.alarm(60)  # ends the test where something waits
     try:
-        assert tail.read_head(path, 99) == tail.read_tail(path, 99) == b""
+        assert read_head(path, 99) == tail.read_tail(path, 99) == b""
         assert tail.read_last_lines(path, 9) == ()
     finally:
         signal.alarm(0)
@@ -47,7 +48,7 @@ def test_a_pipe_that_somebody_writes_to_loses_nothing(tmp_path):
     fd = os.open(path, os.O_RDWR)
     try:
         os.write(fd, b"for somebody else")
-        assert tail.read_head(path, 99) == tail.read_tail(path, 99) == b""
+        assert read_head(path, 99) == tail.read_tail(path, 99) == b""
         assert os.read(fd, 99) == b"for somebody else"
     finally:
         os.close(fd)
@@ -55,7 +56,7 @@ def test_a_pipe_that_somebody_writes_to_loses_nothing(tmp_path):
 
 @pytest.mark.parametrize("path", ["/x\0y", "/" + "x" * 5000, ""])
 def test_what_is_no_path(path):
-    assert tail.read_head(path, 9) == tail.read_tail(path, 9) == b""
+    assert read_head(path, 9) == tail.read_tail(path, 9) == b""
 
 
 def test_what_was_appended(tmp_path):
