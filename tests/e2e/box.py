@@ -136,7 +136,8 @@ def read(path: str, default: str = "") -> str:
 
 def read_state(pid: int) -> str:
     """The letter of the state, "" where there is no such process."""
-    return read("/proc/%d/stat" % pid).rpartition(")")[2].split(" ")[1] if read("/proc/%d/stat" % pid) else ""
+    stat = read("/proc/%d/stat" % pid)  # once: the process may end between two looks
+    return stat.rpartition(")")[2].split(" ")[1] if stat else ""
 
 
 def is_alive(pid: int) -> bool:
