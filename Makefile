@@ -1,11 +1,11 @@
-# make build | test | lint | demo | bench | clean
+# make build | test | lint | demo | bench | soak | survival | clean
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 # Half of the time a test waits for a process: twice as many workers as cores.
 WORKERS := $(shell echo $$(( 2 * $$(nproc) )))
 
-.PHONY: build demo test lint bench clean
+.PHONY: build demo test lint bench soak survival clean
 
 build:
 	$(PYTHON) build.py
@@ -22,6 +22,16 @@ lint: $(VENV)/installed
 
 bench: build
 	$(PYTHON) tests/bench.py
+
+# Half an hour; tests/soak.py says what it takes from the environment.
+soak: $(VENV)/installed
+	nice $(RUN) -m pytest -q -s tests/soak.py
+
+# The table of tested survival, from what its tests have just seen.
+survival: $(VENV)/installed
+	mkdir -p dist && rm -f dist/survival.jsonl
+	SURVIVAL_TABLE=$(CURDIR)/dist/survival.jsonl $(RUN) -m pytest -q -n $(WORKERS) --dist load tests/e2e/test_survival.py >&2
+	@$(RUN) tests/e2e/survival.py dist/survival.jsonl
 
 clean:
 	rm -rf dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

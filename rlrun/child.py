@@ -1,4 +1,4 @@
-"""The one way to run a program: an argv list, no stdin, a time limit, an outcome. Nothing else starts processes.
+"""The one way to run a program: an argv list, no terminal, a time limit, an outcome. Nothing else starts processes.
 
 A program runs in a process group of its own and the whole group is ended with it. Output is read until the program
 ends, not until its pipe closes: something that it left behind may hold the pipe for hours.
@@ -28,8 +28,9 @@ class Running(NamedTuple):
 
 
 def start(argv: Sequence[str], *, cwd: Optional[str] = None, env: Optional[Dict[str, str]] = None,
-          merge: bool = False) -> Running:
-    """Starts a program without waiting. With `merge`, stderr goes into the same pipe as stdout, so order is kept."""
+          merge: bool = False, stdin: int = subprocess.DEVNULL) -> Running:
+    """Starts a program without waiting. With `merge`, stderr goes into the same pipe as stdout, so order is kept. `stdin`: the
+    descriptor of a file that it may read; a file and not a pipe, which would have to be filled meanwhile."""
     caught: List[int] = []
     popen: "Optional[subprocess.Popen[bytes]]" = None
     failure: Optional[OSError] = None
@@ -37,7 +38,7 @@ def start(argv: Sequence[str], *, cwd: Optional[str] = None, env: Optional[Dict[
     try:
         try:
             popen = subprocess.Popen(
-                list(argv), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                list(argv), cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if merge else subprocess.PIPE, start_new_session=True)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
             failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
@@ -95,9 +96,9 @@ def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX
 
 def run(argv: Sequence[str], timeout_seconds: float, *, cwd: Optional[str] = None,
         env: Optional[Dict[str, str]] = None, merge: bool = False,
-        max_output_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
+        max_output_bytes: int = MAX_OUTPUT_BYTES, stdin: int = subprocess.DEVNULL) -> Outcome:
     """Runs a program to its end: `start` and `finish` in one."""
-    return finish(start(argv, cwd=cwd, env=env, merge=merge), timeout_seconds, max_output_bytes)
+    return finish(start(argv, cwd=cwd, env=env, merge=merge, stdin=stdin), timeout_seconds, max_output_bytes)
 
 
 def _collect(popen: "subprocess.Popen[bytes]", deadline: float, limit: int) -> Tuple[str, bytes, bytes, bool]:
@@ -158,26 +159,29 @@ def _kill_group(pgid: int) -> None:
         pass
 
 
-def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: int, executable: str) -> Tuple[int, int]:
+def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: int, executable: str,
+                  prepare: Callable[[], None] = lambda: None) -> Tuple[int, int]:
     """Starts a program in a session of its own, stdin from nowhere, output to `log_fd`, and nothing else inherited.
 
     Returns (pid, 0), or (-1, errno) where it could not start. Every signal gets its default disposition: bash can not
-    undo an ignored SIGINT for its children, and then no `kill -INT` would ever stop the run. Imports nothing.
+    undo an ignored SIGINT for its children, and then no `kill -INT` would ever stop the run. `prepare` is called in the new
+    process, which is its session's leader by then; an OSError of it means that the program is not started. Imports nothing.
     """
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
+            prepare()
             nowhere = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nowhere, 0)
             os.dup2(log_fd, 1)
             os.dup2(log_fd, 2)
-            for name in os.listdir("/proc/self/fd"):
-                if int(name) > 2 and int(name) != tell:
+            for name in os.listdir("/proc/self/fd"):  # the exec closes them: a lock among them is held until it is the program
+                if int(name) > 2:
                     try:
-                        os.close(int(name))
-                    except OSError:
+                        os.set_inheritable(int(name), False)
+                    except OSError:  # the listing's own
                         pass
             for number in range(1, signal.NSIG):
                 try:
@@ -188,7 +192,7 @@ def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: in
             os.chdir(cwd)
             os.execve(executable, list(argv), env)
         except OSError as error:
-            os.write(tell, str(error.errno or 0).encode())
+            os.write(tell, str(error.errno or errno.EIO).encode())
         finally:
             os._exit(127)
     os.close(tell)

@@ -33,6 +33,8 @@ COMMANDS = (
             "rlrun check my_run"),
     Command("run", "rlrun.commands.run", "CONFIG", "check, confirm, launch, report",
             "rlrun run my_run --confirm 3f9c2a71 --board leave"),
+    Command("schedule", "rlrun.commands.schedule", "CONFIG", "prints the crontab line that launches it later; installs nothing",
+            "rlrun schedule my_run --at 02:00 --board leave"),
     Command("status", "rlrun.commands.status", "[RUN]", "which run, how far, healthy?", "rlrun status --html run.html"),
     Command("gate", "rlrun.commands.gate", "[RUN]", "wait for the first step and judge it",
             "rlrun run my_run --confirm 3f9c2a71 && rlrun gate || mail -s 'look at it' me"),
@@ -56,33 +58,59 @@ def main(argv: List[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
         signal.signal(signal.SIGHUP, _interrupt)
+    if not _is_unattended(argv):
+        return _run_caught(argv, None)
+    from .text import unattended
+    kept = unattended.hold()
+    return _close(kept, _run_caught(argv, kept))
+
+
+def _is_unattended(argv: List[str]) -> bool:
+    """Before all else, since an error in the command line is told in that way too."""
+    return argv[:1] == ["run"] and "--quiet-unless-failed" in _split_overrides(argv)[0]
+
+
+def _run_caught(argv: List[str], kept: Any) -> int:
+    """`kept`: where output goes that nobody looks at, None at a terminal."""
     try:
-        return _run(argv)
+        return _run(argv, kept)
     except errors.OperatorError as error:
-        return _fail(argv, error)
+        return _fail(argv, error, kept)
     except KeyboardInterrupt:
         # One that is raised within eval, as namedtuple uses it, makes CPython from 3.8 on end by SIGINT although it was caught
         # (Python/pythonrun.c, unhandled_keyboard_interrupt); the next eval takes that back.
         eval("0")
         words = "interrupted; nothing was launched" if argv[:1] in (["run"], ["check"], ["export"]) else "interrupted"
-        return _fail(argv, errors.OperatorError(words, "", errors.INTERRUPTED, "interrupted"))
+        return _fail(argv, errors.OperatorError(words, "", errors.INTERRUPTED, "interrupted"), kept)
     except MemoryError:
-        return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"))
+        return _fail(argv, errors.OperatorError("no memory left for rlrun itself", "", errors.MACHINE, "memory"), kept)
     except UnicodeEncodeError:
         if sys.getfilesystemencoding() != "ascii":
-            return _report_bug(argv)
+            return _report_bug(argv, kept)
         return _fail(argv, errors.OperatorError(
             "a path has letters that this Python %d.%d can't name in the C locale" % sys.version_info[:2],
-            "Set LC_ALL=C.UTF-8, or start it with Python 3.7 or newer.", errors.MACHINE, "locale"))
+            "Set LC_ALL=C.UTF-8, or start it with Python 3.7 or newer.", errors.MACHINE, "locale"), kept)
     except Exception:
-        return _report_bug(argv)
+        return _report_bug(argv, kept)
+
+
+def _close(kept: Any, code: int) -> int:
+    """The end of a launch that nobody looked at: silence, or one line."""
+    import time
+
+    from .text import unattended
+    from .text.terminal import make_terminal, print_error
+    unattended.close_log(kept, code, time.time())
+    if code != errors.OK:
+        print_error(make_terminal("never", False, False), unattended.describe_failure(kept, code))
+    return code
 
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt()
 
 
-def _run(argv: List[str]) -> int:
+def _run(argv: List[str], kept: Any = None) -> int:
     words, overrides = _split_overrides(argv)
     if words[:1] in (["--help"], ["-h"], ["help"]) and len(words) == 1 or not words:
         return _print_overview(bool(words))
@@ -92,9 +120,23 @@ def _run(argv: List[str]) -> int:
     if command is None:
         raise errors.OperatorError("no command %r" % words[0], _suggest(words[0]), errors.USAGE, "usage")
     options = _parse(command, words[1:])
+    if kept is not None:
+        _head_log(argv, kept)
     from .text.terminal import make_terminal
-    terminal = make_terminal(options.color, options.quiet, options.json)
+    terminal = make_terminal(options.color, options.quiet, options.json, kept)
     return int(_load(command).run(options, terminal, overrides))
+
+
+def _head_log(argv: List[str], kept: Any) -> None:
+    import os
+    import time
+
+    from . import about
+    from .text import unattended
+    from .text.redact import find_secrets, redact_words
+    from .text.shell import quote_words
+    words = quote_words(("rlrun",) + redact_words(argv, find_secrets(os.environ)))
+    kept.facts["head"] = unattended.describe_head(words, about.VERSION, time.time())
 
 
 def _split_overrides(argv: List[str]) -> Tuple[List[str], Tuple[str, ...]]:
@@ -179,14 +221,17 @@ def _print_overview(is_asked_for: bool) -> int:
     return errors.OK if is_asked_for else errors.USAGE
 
 
-def _fail(argv: List[str], error: errors.OperatorError) -> int:
+def _fail(argv: List[str], error: errors.OperatorError, kept: Any = None) -> int:
     if isinstance(error, _Done):
         return error.code
     from .text.shell import escape_controls
     from .text.terminal import make_terminal, print_error, print_result
     words = _split_overrides(argv)[0]
-    terminal = make_terminal("never", False, "--json" in words)
+    terminal = make_terminal("never", False, "--json" in words, kept)
     message, hint = (escape_controls(text, "\n") for text in (error.message, error.hint))
+    if kept is not None:
+        from .text.unattended import note_error
+        note_error(kept, error)
     if terminal.is_json:
         import json
         shape = {"schema": 1, "command": words[0] if words else None, "error": error.message, "hint": error.hint or None,
@@ -199,31 +244,13 @@ def _fail(argv: List[str], error: errors.OperatorError) -> int:
     return error.code
 
 
-def _report_bug(argv: List[str]) -> int:
-    import os
-    import tempfile
+def _report_bug(argv: List[str], kept: Any = None) -> int:
     last = getattr(sys.exc_info()[0], "__name__", "unknown")
-    path = "no report could be written"
+    path = ""
     try:
-        from .text.redact import find_secrets, redact, redact_words
-        secrets = find_secrets(os.environ)
-        text = redact(_format_exception(), secrets)
-        last = text.strip().split("\n")[-1]
-        fd, path = tempfile.mkstemp(prefix="rlrun-bug-", suffix=".txt")
-        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("rlrun %s\nPython %s\n\n%s" % (" ".join(redact_words(argv, secrets)), sys.version, text))
-    except Exception:
+        from .text import bug
+        last, path = bug.report(argv)
+    except Exception:  # the file that rlrun lies in was replaced or cut, say
         pass
-    return _fail(argv, errors.OperatorError("a bug in rlrun: %s" % last, "Please send this report: %s" % path, errors.BUG, "bug"))
-
-
-def _format_exception() -> str:
-    """The traceback of the exception under way; without the source's lines where the file that held them was replaced."""
-    import traceback
-    kind, value, trace = sys.exc_info()
-    try:
-        return "".join(traceback.format_exception(kind, value, trace))
-    except Exception:
-        frames = ["  %s:%d in %s\n" % (frame.f_code.co_filename, line, frame.f_code.co_name)
-                  for frame, line in traceback.walk_tb(trace)]
-        return "".join(frames + traceback.format_exception_only(kind, value))
+    return _fail(argv, errors.OperatorError("a bug in rlrun: %s" % last, "Please send this report: %s" % (
+        path or "no report could be written"), errors.BUG, "bug"), kept)

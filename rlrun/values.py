@@ -139,6 +139,7 @@ class Request(NamedTuple):
     overrides: Tuple[str, ...]
     more: Tuple[Config, ...] = ()  # further configs, which the runner merges over the first one, left to right
     runner: Tuple[str, ...] = ()  # what the operator wants the runner to be started with, empty: the stack's own choice
+    dropped: Dict[str, str] = {}  # what --drop-env took out of the environment
 
 
 class PreflightLine(NamedTuple):
@@ -256,6 +257,8 @@ class Plan(NamedTuple):
     typed_name: str = ""  # the directory whose name the operator must type beyond the yes, since the launch deletes it
     server_url: str = ""  # of a server: where it answers once it is up
     own: Any = None  # what the stack itself read, for itself
+    dropped: Dict[str, str] = {}  # of the operator's environment, what --drop-env keeps from the run
+    inherited: Tuple[str, ...] = ()  # what an enclosing job or an earlier launcher left in it, and the run would take over
 
 
 class Board(NamedTuple):
@@ -375,11 +378,16 @@ class Choices(NamedTuple):
     board: str  # link, leave
     old_log: str  # keep, lose
     server_seconds: float = 600.0  # how long a server may take until it answers
+    plan_file: str = ""  # the saved plan that the digest is of
+    valid_seconds: Optional[float] = None  # how old the approval may be
+    wait_seconds: Optional[float] = None  # how long to wait for a free machine
+    look_seconds: float = 30.0  # between two whole looks while waiting
+    notify: Tuple[str, ...] = ()  # the program that is told of the run's gate, stall and end
+    scope: Any = None  # what steps/scope.py tells of the scope that this rlrun is in, where it was asked for
 
 
 class RunRow(NamedTuple):
     """One recorded launch, as `runs` lists it."""
-
     id: str
     state: str
     exit: Optional[int]

@@ -45,10 +45,12 @@ _LOOPBACK_UP = "%s link set lo up" % _IP if _IP else (
 
 # What waits long by itself comes first, so that the rest runs beside it and no worker is left alone with it in the end.
 LONG_FIRST = (
+    "test_cron_launches_once_and_the_run_outlives_it",
     "test_a_run_that_says_nothing_for_a_minute_is_exit_4_and_left_alone",
     "test_G5_hang_is_bounded_and_leaves_nothing",
     "test_the_end_is_recorded_even_where_the_disk_was_full",
     "test_runs_tells_how_each_launch_ended",
+    "test_waiters_launch_in_the_order_in_which_they_came",
     "test_the_board_question_takes_1_2_or_3",
     "test_what_makes_another_plan_refuses_and_says_what_changed",
     "test_demo_ends_at_its_own_pace",

@@ -10,7 +10,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, %r)
 from rlrun import cli
-def fail(argv):
+def fail(argv, kept):
     raise RuntimeError("https://bob:hunter2hunter2@host said operators-own-secret-6666")
 cli._run = fail
 %s

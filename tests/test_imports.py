@@ -23,6 +23,7 @@ PROCESS_CALLS = re.compile(r"os\.(?:system|popen|fork\w*|exec\w+|spawn\w+|posix_
 MAY_START = {
     "rlrun/child.py": "the one way to run a program",
     "rlrun/steps/keeper.py": "os.fork: the keeper",
+    "rlrun/steps/scope.py": "os.execvpe: becomes itself anew, in a systemd scope",
     "rlrun/commands/launched.py": "os.killpg: hands Ctrl-C on to a run in the foreground",
 }
 MAY_IMPORT_BY_NAME = {"rlrun/cli.py": "the table of commands", "rlrun/stacks/__init__.py": "the table of stacks"}

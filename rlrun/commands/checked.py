@@ -45,20 +45,33 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     return lines
 
 
-def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ...]) -> List[str]:
-    """What to do next, and the line that launches or checks again."""
+def render_end(found: survey.Survey, where: shared.Where, secrets: Tuple[str, ...], plan_file: str = "") -> List[str]:
+    """What to do next, and the line that launches, now or as soon as the machine is free, or checks again. `plan_file`: where
+    the plan was saved, if a launch would not find it by itself."""
     lines = report.render_steps(found.verdict.checks)
     if found.plan.topology.nodes > 1 and not found.plan.is_submission:
         lines.append("Other nodes: %s" % escape_controls(shared.name_again("nodes", where, found.plan, secrets), _KEPT))
+    is_liftable = can_be_launched_later(found)
     if found.verdict.blocking:
         lines.append("Re-check: %s" % escape_controls(shared.name_again("check", where, found.plan, secrets), _KEPT))
-    else:
+    if not found.verdict.blocking or is_liftable:
         earlier = records.find_launched(found.plan.root, found.fingerprint.digest)
         if earlier:
             lines.append("This very plan was launched before: %s" % earlier.get("id"))
         choices = Choices("", bool(earlier), "", "", "")
         questions = confirm.find_questions(found.plan, found.board, found.is_visible, choices)
-        line = confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices,
-                                             shared.name_config(where, found.plan), shared.name_program(), secrets=secrets)
-        lines.append("Launch: %s" % escape_controls(line, _KEPT))
+        words = shared.name_config(where, found.plan) + (["--wait-free", "6h"] if is_liftable else [])
+        words += ["--plan", plan_file] if plan_file else []
+        line = confirm.describe_confirm_line(found.plan, found.fingerprint.digest, questions, choices, words,
+                                             shared.name_program(), secrets=secrets)
+        label = "Launch as soon as the machine is free" if is_liftable else "Launch"
+        lines.append("%s: %s" % (label, escape_controls(line, _KEPT)))
     return lines
+
+
+def can_be_launched_later(found: survey.Survey) -> bool:
+    """Is something in the way, and all of it such that time can lift it? Then a launch may wait for it (--wait-free)."""
+    if not found.verdict.blocking:
+        return False
+    from ..steps import wait_free
+    return not wait_free.list_lasting(found.verdict)

@@ -2,18 +2,18 @@
 import argparse
 import json
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..errors import BLOCKED, NOT_REACHED, OK, RUN_ENDED, USAGE, OperatorError
-from ..health import signatures
 from ..stacks import load_health
-from ..steps import examine, grow, shape_status
+from ..steps import examine, grow, judge_gate, shape_status
+from ..steps.judge_gate import Judged
 from ..text import terminal as term
 from ..text import vitals_report
 from ..text.durations import format_elapsed, parse_duration
 from ..text.redact import redact
 from ..text.shell import escape_controls, quote_words
-from ..vitals import GateResult, Status
+from ..vitals import Status
 from . import status as status_command
 
 _TIMEOUT = "60m"
@@ -22,14 +22,6 @@ _REFRESH_SECONDS = 3.0
 _COST_TIMES = 20.0  # a look at all processes and records takes at most a twentieth of the time
 _TELL_SECONDS = 300.0
 _POINTS = 2000
-
-
-class Judged(NamedTuple):
-    """How the gates stand: `code` is None while they are waited for."""
-
-    code: Optional[int]
-    step: Optional[int]
-    results: Tuple[GateResult, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,15 +40,17 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if options.step < 0:
         raise OperatorError("--step: a step is 0 or more", "rlrun gate --step 5", USAGE, "usage")
     target = status_command.pick_target(options.run, options.root, terminal, "gate")
-    if not load_health(target.stack).GATES or (target.kind and target.kind not in load_health(target.stack).STEP_KINDS):
+    if not judge_gate.has_gates(target.stack, target.kind):
         raise OperatorError("a run of kind %s tells no steps, so there is no gate" % (target.kind or "unknown"),
                             "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")
+    for note in target.notes if target.record and target.state == "elsewhere" else ():
+        term.print_note(terminal, escape_controls(note))
     started = time.monotonic()
     growing = grow.start(target, _POINTS)
     told, pause = "", _REFRESH_SECONDS
     told_at = refreshed_at = started
     while True:
-        judged = judge(growing, options.step)
+        judged = judge_gate.judge(growing, options.step)
         now = time.monotonic()
         if growing.target.state == "over" and judged.code != BLOCKED and (judged.code is None or _has_ended_badly(growing)):
             return _finish(growing, judged._replace(code=RUN_ENDED), terminal)
@@ -76,29 +70,6 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
             refreshed_at = time.monotonic()
             pause = max(_REFRESH_SECONDS, _COST_TIMES * (refreshed_at - now))
         growing = grow.update(growing, target)
-
-
-def judge(growing: grow.Growing, step: int) -> Judged:
-    """The gates on the first step that is told at or after `step`; undecided while one of them waits for a line."""
-    health = load_health(growing.target.stack)
-    evidence = growing.evidence
-    first = [point.step for track in evidence.tracks.values() for point in track.points
-             if point.is_training and point.step >= step]
-    if not first:
-        return Judged(None, None, ())
-
-    def quote(path: str, offset: int, key: str) -> Any:
-        return examine.quote_metric(health, evidence, path, offset, key)
-    at = min(first)
-    proof = signatures.Evidence(evidence.tracks, evidence.texts, health.SOURCES[0], quote)
-    results = signatures.judge_gates(health.GATES, proof, evidence.outline.flags, max(at, step))
-    states = [one.state for one in results]
-    if set(states) == {"skipped"}:
-        raise OperatorError("no gate is of concern to this run: %s" % "; ".join(sorted({one.words for one in results})),
-                            "rlrun status says how it is; name its directory where a log alone was named.", USAGE, "no-gate")
-    if "failed" in states:
-        return Judged(BLOCKED, at, results)
-    return Judged(OK if "passed" in states and "unknown" not in states else None, at, results)
 
 
 def _has_ended_badly(growing: grow.Growing) -> bool:
@@ -124,7 +95,8 @@ def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limi
             "schema": 1, "command": "gate", "exit": code, "reached": judged.step is not None, "step": judged.step,
             "gates": [shape_status.shape_gate(one, secrets) for one in judged.results],
             "conclusion": _conclude(found, judged, limit),
-            "run": {"id": growing.target.id or None, "name": growing.target.name, "state": growing.target.state},
+            "run": {"id": growing.target.id or None, "name": growing.target.name, "state": growing.target.state,
+                    "host": growing.target.host or None},
             "ending": shape_status.shape_ending(found.ending, secrets) if found.ending else None}
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
         return code
@@ -141,11 +113,8 @@ def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limi
 
 
 def _conclude(found: Status, judged: Judged, limit: float) -> str:
-    if judged.code == OK:
-        return "the gates are passed at step %d" % (judged.step or 0)
-    if judged.code == BLOCKED:
-        failed = [one.name for one in judged.results if one.state == "failed"]
-        return "%s failed at step %d" % (", ".join(failed), judged.step or 0)
+    if judged.code in (OK, BLOCKED):
+        return judge_gate.conclude(judged)
     if judged.code == RUN_ENDED:
         words = found.ending.words if found.ending else "how is not known"
         return "the run ended before the gate: %s" % words if judged.step is None else \

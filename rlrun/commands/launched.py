@@ -113,6 +113,7 @@ def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, cod
         "runner": {"pid": started.runner.pid, "pgid": started.pgid, "keeper": started.keeper_pid},
         "trainer": back.trainer_pids[0] if back.trainer_pids else None, "preflight": back.verdict or None,
         "fatal": list(back.fatal), "ended": back.exit, "stop": stop_line(started, found.plan, back.facts), "link": link,
+        "survival": written["survival"], "limits": written["limits"],
         "facts": back.facts, "server": {"url": server.url, "up": server.is_up, "models": list(server.models),
                                         "words": server.words} if server else None, "nodes": {
             "others": commands.others, "command": commands.command or None, "warning": commands.warning or None,
@@ -139,6 +140,7 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
         pairs.append(("health", "%s/health: %s after %d s" % (server.url, server.words, server.seconds)))
         pairs += [("models", ", ".join(server.models) or "none told")] if server.is_up else []
     is_handed_in = plan.is_submission and bool(back.facts.get("jobs"))
+    pairs += [("detached", written["survival"]["verified"]["words"])]
     stage = "it answers" if server and server.is_up else plan.stage
     stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
     pairs += [("stage", stage),

@@ -12,6 +12,9 @@ from ..text.shell import escape_controls, quote_assignment, quote_words
 from ..values import Checkout, Config, Plan, Request
 
 
+_UNATTENDED = os.path.join("logs", "rlrun", "unattended.log")
+
+
 class Where(NamedTuple):
     """What the operator pointed at; `words` name configs. `again`: the words that mean the same plan again, where they are
     not those of a config."""
@@ -23,6 +26,7 @@ class Where(NamedTuple):
     runner: str = ""
     command: str = "run"
     again: Tuple[str, ...] = ()
+    drop_env: bool = False
 
 
 def add_where(parser: argparse.ArgumentParser, has_config: bool = True) -> None:
@@ -36,21 +40,32 @@ def add_where(parser: argparse.ArgumentParser, has_config: bool = True) -> None:
     if has_config:
         parser.add_argument("--runner", default="", metavar="WORDS", help="what the runner is started with (prime-rl; default: "
                             "uv run --no-sync, or .venv/bin where there is no uv)")
+        parser.add_argument("--drop-env", action="store_true", help="leave out what an enclosing job or an earlier launcher left "
+                            "in the environment (rlrun explain env:inherited tells by which rule)")
 
 
 def read_where(options: Any, overrides: Tuple[str, ...]) -> Where:
     """The value of these options. `@ rl.toml`, as prime-rl has it, is `rl.toml`."""
     words = [word[1:] if word.startswith("@") and not os.path.lexists(word) else word
              for word in getattr(options, "config", []) or [] if word != "@"]
-    return Where(tuple(words), options.root, options.kind, overrides, getattr(options, "runner", ""))
+    return Where(tuple(words), options.root, options.kind, overrides, getattr(options, "runner", ""),
+                 drop_env=getattr(options, "drop_env", False))
 
 
 def find_request(where: Where, terminal: term.Terminal) -> Request:
     """Step 0 for a command: at a terminal an absent or ambiguous config is asked for, elsewhere it is listed (exit 2)."""
     checkout = orient.find_checkout(where.root, where.words[0] if where.words else "")
+    term.keep_output(terminal, os.path.join(checkout.root, _UNATTENDED))
     orient.refuse_several(checkout, where.words)
     configs = [_find_one(checkout, word, where.kind, terminal) for word in where.words or ("",)]
-    return orient.make_request(checkout, configs, where.overrides, where.kind, where.runner)
+    request = orient.make_request(checkout, configs, where.overrides, where.kind, where.runner)
+    if not where.drop_env:
+        return request
+    from ..host import inherited
+    dropped = inherited.drop(dict(os.environ))[1]
+    for name in dropped:  # nothing that is started or read from here on shall find it
+        del os.environ[name]
+    return request._replace(dropped=dropped)
 
 
 def _find_one(checkout: Checkout, word: str, kind: str, terminal: term.Terminal) -> Config:
@@ -96,7 +111,7 @@ def name_config(where: Where, plan: Plan) -> List[str]:
     words = [os.path.join(plan.root, word) if word.startswith("-") else word for word in words]
     for option, value in (("--root", where.root), ("--kind", where.kind), ("--runner", where.runner)):
         words += [option, value] if value else []
-    return words
+    return words + (["--drop-env"] if where.drop_env else [])
 
 
 def name_again(command: str, where: Where, plan: Plan, secrets: Tuple[str, ...]) -> str:
@@ -112,6 +127,11 @@ def _is_inside(root: str) -> bool:
         return (os.path.realpath(os.getcwd()) + "/").startswith(os.path.realpath(root).rstrip("/") + "/")
     except OSError:  # the working directory is gone
         return False
+
+
+def list_program() -> List[str]:
+    """The words that start this rlrun again with the same Python, from anywhere."""
+    return [sys.executable or "python3", os.path.abspath(sys.argv[0])]
 
 
 def name_program() -> str:

@@ -2,34 +2,26 @@
 import argparse
 import functools
 import json
-import os
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
+from ..host import standing
 from ..stacks import load_stack
-from ..steps import (claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, records, shapes,
-                     survey)
+from ..steps import (approval, claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes,
+                     survey, survival)
 from ..steps.board import pick_served
 from ..steps.guard import describe_stop
 from ..steps.judge_machine import describe_process
 from ..text import report
 from ..text import terminal as term
-from ..text.durations import format_age
-from ..text.redact import redact
-from ..text.shell import escape_controls
+from ..text.redact import redact, redact_words
 from ..values import Choices, Launch, LiveRun, Plan, Request, Verdict
-from . import checked, launched, surveying
+from . import asking, checked, launched, surveying, unattended
 from . import options as shared
 
-_LOCK_SECONDS = 30.0
-_RECENT_SECONDS = 86400.0
-
-
-class _Answers(NamedTuple):
-    mode: str
-    board: str
-    old_log: str
+_LOCK_SECONDS = 60.0
+_LOCK_LOOK_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +38,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                                                                               "its log into what the board serves, or leave it")
     parser.add_argument("--old-log", choices=("keep", "lose"), default="",
                         help="where the launch truncates an earlier run's log: keep a copy in the record, or lose it")
+    unattended.add_arguments(parser)
     parser.add_argument("--server-timeout", type=surveying.parse_seconds, default=launched.SERVER_SECONDS, metavar="SECONDS",
                         help="how long an inference server may take until /health answers (default: 600)")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """One launch. Exit codes as the design has them; 130 only before the launch."""
+    scope = unattended.enter_scope(options.scope)
     where = shared.read_where(options, overrides)
-    choices = read_choices(options)
-    return launch_request(shared.find_request(where, terminal), where, choices, options.dry_run_timeout, terminal)
+    choices = unattended.read_choices(options, read_choices(options))._replace(scope=scope)
+    request = shared.find_request(where, terminal)
+    if choices.plan_file:
+        approval.read_plan_file(choices)  # a bad file is told at once
+    return launch_request(request, where, choices, options.dry_run_timeout, terminal)
 
 
 def read_choices(options: Any) -> Choices:
@@ -67,39 +64,48 @@ def read_choices(options: Any) -> Choices:
 def launch_request(request: Request, where: shared.Where, choices: Choices, timeout_seconds: float,
                    terminal: term.Terminal) -> int:
     """Check, confirm, launch, report: for whatever a stack can plan."""
-    if load_stack(request.checkout.stack).TAKES_WHOLE_BOX:
+    if load_stack(request.checkout.stack).TAKES_WHOLE_BOX and choices.wait_seconds is None:
         _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
     environ = survey.read_operator_environment()
-    found = surveying.survey_with_progress(request, environ, timeout_seconds, terminal, lambda: None)
+    look = functools.partial(surveying.survey_with_progress, request, environ, timeout_seconds, terminal)
+    found = look(lambda: None)
     secrets = surveying.collect_secrets(found, environ)
-    _import_rest(found)
-    if found.verdict.blocking:
-        return _refuse_verdict(found, where, terminal, secrets)
+    _import_rest(found, choices)
+    leave: Callable[[], None] = lambda: None
     try:
-        return _go_on(found, where, choices, environ, secrets, terminal)
+        if choices.wait_seconds is not None:
+            found, leave = unattended.wait_until_free(found, look, where, choices, environ, secrets, terminal)
+        if found.verdict.blocking:
+            return _refuse_verdict(found, where, terminal, secrets)
+        return _go_on(found, where, choices, environ, secrets, terminal, leave)
     except OperatorError as error:  # the same facts as a check's, whatever came of it
         error.shape = dict(shapes.shape_check(found, secrets), command=where.command, launched=False, **error.shape)
         raise
+    finally:
+        leave()
 
 
-def _import_rest(found: survey.Survey) -> None:
+def _import_rest(found: survey.Survey, choices: Choices) -> None:
     """Now, not after the question: the pyz may be replaced meanwhile."""
     if found.board.pid:
         from ..steps import board_link  # noqa: F401
     if found.plan.server_url:
         from ..host import web  # noqa: F401
+    if choices.notify:
+        from ..steps import notify
+        notify.import_all(found.plan.stack)
 
 
 def _go_on(found: survey.Survey, where: shared.Where, choices: Choices, environ: Dict[str, str], secrets: Tuple[str, ...],
-           terminal: term.Terminal) -> int:
+           terminal: term.Terminal, leave: Callable[[], None]) -> int:
     """Steps 3 to 7: show, confirm, launch, report."""
     plan = "\n".join(checked.render(found, terminal, secrets, where.command) + [""] + _look(found))
     if not choices.confirm:
         term.tell(terminal, plan)  # what the yes is given to is shown, also with -q
     elif not terminal.is_json:
         term.print_note(terminal, plan)
-    answers = _confirm(found, where, choices, secrets, terminal)
-    return _launch(found, choices, answers, environ, secrets, terminal, where.command)
+    answers = asking.confirm_launch(found, where, choices, secrets, terminal)
+    return _launch(found, choices, answers, environ, secrets, terminal, where.command, leave)
 
 
 def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Terminal) -> None:
@@ -174,141 +180,58 @@ def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
     return [("sweep", "\n".join(lines))]
 
 
-def _confirm(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...],
-             terminal: term.Terminal) -> _Answers:
+def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
+            terminal: term.Terminal, command: str, leave: Callable[[], None]) -> int:
     plan = found.plan
-    questions = confirm.find_questions(plan, found.board, found.is_visible, choices)
-    if choices.confirm:
-        _check_confirmed(found, where, choices, secrets)
-    is_again = choices.again or bool(records.find_launched(plan.root, found.fingerprint.digest))
-    line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
-                                         shared.name_config(where, plan), shared.name_program(), where.command, secrets)
-    if not terminal.is_interactive:
-        if not choices.confirm:
-            error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
-                                  "If the plan above is right:\n  %s" % line, NOT_CONFIRMED, "not-confirmed")
-            error.shape = {"digest": found.fingerprint.digest, "line": line}
-            raise error
-        if questions:
-            raise confirm.refuse_unanswered(questions, line)
-    given = {"board": choices.board, "old-log": choices.old_log}
-    term.forget_typed()  # an answer that was typed before the plan was shown is none
-    for question in questions:
-        given[question.name] = _ask_choice(question, terminal)
-    if not choices.confirm:
-        _ask_yes(found, terminal)
-        _ask_name(found, terminal)
-    mode = choices.mode or ("background" if choices.confirm else _ask_mode(terminal))
-    board = "" if found.is_visible else given["board"]
-    return _Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
-
-
-def _check_confirmed(found: survey.Survey, where: shared.Where, choices: Choices, secrets: Tuple[str, ...]) -> None:
-    if found.fingerprint.digest != choices.confirm:
-        earlier = records.find_launched(found.plan.root, choices.confirm)
-        look = shared.name_again("export" if where.again else "check", where, found.plan, secrets)
-        raise confirm.refuse_other_plan(choices.confirm, look, found.fingerprint, earlier, _list_recent(found), secrets)
-    _refuse_again(found, choices)
-
-
-def _refuse_again(found: survey.Survey, choices: Choices) -> None:
-    """A digest is the yes to one launch. Looked at twice: another rlrun may have launched it while this one waited."""
-    earlier = records.find_launched(found.plan.root, choices.confirm) if choices.confirm and not choices.again else None
-    if earlier:
-        raise confirm.refuse_again(earlier, time.time() - earlier["time_seconds"])
-
-
-def _list_recent(found: survey.Survey) -> Tuple[str, ...]:
-    """The files of the plan that were written within a day, newest first."""
-    times = []
-    for path in found.plan.sources + tuple(os.path.join(found.plan.root, name) for name in found.git.dirty):
-        try:
-            times.append((time.time() - os.stat(path).st_mtime, path))
-        except OSError:
-            continue
-    return tuple("%s (written %s)" % (path, format_age(age)) for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]
-
-
-def _ask_choice(question: confirm.Question, terminal: term.Terminal) -> str:
-    term.tell(terminal, "\n" + "\n".join(escape_controls(line) for line in question.text))
-    for _ in range(3):
-        answer = confirm.read_choice(question, term.ask(terminal, "Which one? "))
-        if answer == confirm.STOP:
-            break
-        if answer:
-            return answer
-    raise OperatorError("stopped; nothing was launched", "On the command line: %s" % question.option, NOT_CONFIRMED, "stopped")
-
-
-def _ask_yes(found: survey.Survey, terminal: term.Terminal) -> None:
-    earlier = records.find_launched(found.plan.root, found.fingerprint.digest)
-    if earlier:
-        term.tell(terminal, "\nThis very plan was launched before: %s" % earlier.get("id"))
-    for is_second in (False, True):
-        answer = confirm.read_yes(term.ask(terminal, "\nLaunch with this configuration? [y/N] "), is_second)
-        if answer:
-            return
-        if answer is False:
-            break
-    raise OperatorError("not launched", "Edit the config, then run this again.", NOT_CONFIRMED, "answered-no")
-
-
-def _ask_name(found: survey.Survey, terminal: term.Terminal) -> None:
-    """A launch that deletes a directory takes more than a yes: its name. A digest says as much: it names the paths."""
-    plan = found.plan
-    if not plan.typed_name:
-        return
-    line = term.ask(terminal, "\nThis launch deletes %s and all that is in %s.\nType the run's name, %s, to go on: " % (
-        escape_controls(" and ".join(path.path for path in found.sweep.paths) or plan.run_dir),
-        "it" if len(found.sweep.paths) < 2 else "them", escape_controls(plan.typed_name)))
-    if line is None or line.strip() != plan.typed_name:
-        raise OperatorError("not launched: the directory's name was not typed, and nothing was deleted",
-                            "Leave away what deletes it, or take another name for the run.", NOT_CONFIRMED, "answered-no")
-
-
-def _ask_mode(terminal: term.Terminal) -> str:
-    for _ in range(3):
-        mode = confirm.read_mode(term.ask(terminal, "Launch mode? [B]ackground (default) / [F]oreground "))
-        if mode == confirm.STOP:
-            break
-        if mode:
-            return mode
-    raise OperatorError("no launch mode was chosen; nothing was launched", "On the command line: --background or --foreground",
-                        NOT_CONFIRMED, "stopped")
-
-
-def _launch(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
-            terminal: term.Terminal, command: str) -> int:
-    plan = found.plan
-    held = lock.acquire(_LOCK_SECONDS)
+    here = standing.read_standing()
+    held = _take_lock(found, terminal)
     try:
         _look_again(found, choices, answers, environ, secrets, terminal)
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
             "link": None, "ports": [port.number for port in plan.ports], "gpus": list(claims.name_gpus(plan)),
-            "own_dirs": list(plan.own_dirs), "verdict_warnings": list(found.verdict.warnings)})
+            "own_dirs": list(plan.own_dirs), "verdict_warnings": list(found.verdict.warnings),
+            "survival": survival.describe(here, tuple(one.detail for one in found.verdict.checks if one.name == "session:ends"),
+                                          secrets),
+            "notify": list(redact_words(choices.notify, secrets)) or None})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while
-        started = launch.launch(plan, paths, held, environ, written, _order_link(found, answers, paths))
+        watch, after = unattended.order_notify(found, choices, environ, secrets, paths)
+        started = launch.launch(plan, paths, held, environ, written, _order_link(found, answers, paths), watch, after)
     except KeyboardInterrupt:
         raise OperatorError("interrupted; nothing was launched", "", INTERRUPTED, "interrupted")
     finally:
         lock.release(held)
+        leave()
+    written["survival"]["verified"] = survival.verify(started, here, choices.scope)
     try:
         return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal, choices.server_seconds)
     except Exception as failure:  # whatever it is, the run lives, and must not be denied
         raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, plan, started)
 
 
-def _look_again(found: survey.Survey, choices: Choices, answers: _Answers, environ: Dict[str, str],
+def _take_lock(found: survey.Survey, terminal: term.Terminal) -> lock.Lock:
+    """The lock, waited for; whoever has launched meanwhile what keeps this launch out is named, not the next one in line."""
+    ends = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return lock.acquire(_LOCK_LOOK_SECONDS)
+        except OperatorError as error:
+            if error.code != BLOCKED or time.monotonic() >= ends:
+                raise
+        _refuse_live_runs(found.plan.root, tuple(one for one in guard.read_runs()
+                                                 if judge_machine.is_excluded_by(found.plan, one)), terminal)
+
+
+def _look_again(found: survey.Survey, choices: Choices, answers: asking.Answers, environ: Dict[str, str],
                 secrets: Tuple[str, ...], terminal: term.Terminal) -> None:
     """The second look, under the lock: whatever is not as it was shown ends it."""
     again = survey.look_again(found, environ)
     _refuse_live_runs(found.plan.root, tuple(one for one in again.machine.runs
                                              if judge_machine.is_excluded_by(found.plan, one)), terminal)
-    _refuse_again(found, choices)
+    approval.refuse_launched(found, choices)
     if again.verdict.blocking:
         raise _refuse_second_look(judge.hide_secrets(again.verdict, secrets))
     if again.changed:
@@ -338,14 +261,14 @@ def _refuse_second_look(verdict: Verdict) -> OperatorError:
     return error
 
 
-def _refuse_race(found: survey.Survey, answers: _Answers) -> None:
+def _refuse_race(found: survey.Survey, answers: asking.Answers) -> None:
     """An earlier run's log may have appeared since the question."""
     if not answers.old_log and judge_config.old_log_size(found.plan):
         raise OperatorError("%s appeared meanwhile, and the launch would truncate it; nothing was launched"
                             % found.plan.train_log, "Run this again, and answer for it.", NOT_CONFIRMED, "log:overwrite")
 
 
-def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) -> Optional[Any]:
+def _order_link(found: survey.Survey, answers: asking.Answers, paths: record.Paths) -> Optional[Any]:
     if answers.board != "link":
         return None
     served = pick_served(found.board, found.plan.root)
@@ -355,5 +278,3 @@ def _order_link(found: survey.Survey, answers: _Answers, paths: record.Paths) ->
     from ..steps import board_link
     return functools.partial(board_link.make_link, board_link.LinkOrder(found.plan.stack, served, found.board.port,
                                                                        paths.launch_log, found.plan.root, paths.record))
-
-

@@ -11,8 +11,8 @@ from ..host import procs
 from ..steps import jobs, orient, readback, records, shapes
 from ..text import report
 from ..text import terminal as term
-from ..text.durations import format_age, format_elapsed
-from ..text.shell import escape_controls
+from ..text.durations import format_age, format_elapsed, parse_duration
+from ..text.shell import escape_controls, quote_words
 from ..values import RunRow
 
 
@@ -20,13 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `runs`."""
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="a record's id, or a part of it that is unique")
     parser.add_argument("--root", default="", metavar="DIR", help="the checkout (else around the working directory)")
+    parser.add_argument("--failed-since", type=_parse_time, default=None, metavar="TIME", help="only what failed within the last "
+                        "24h, say, and why; nothing at all where nothing did, so that cron mails only what is wrong")
     parser.add_argument("--html", default="", metavar="FILE", help="write the list as one self-contained page to FILE")
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """Lists, or shows one. Exit 0 also for an empty list; 2 for an id that names none or several."""
+    if options.failed_since is not None and (options.id or options.html):
+        raise OperatorError("--failed-since lists launches; it goes with neither an ID nor --html",
+                            "rlrun runs --failed-since 24h, or with --json", USAGE, "usage")
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
+    if options.failed_since is not None:
+        return _list_failed(checkout.root, options.failed_since, now, terminal)
     # What was handed to Slurm is asked for below, all at once.
     found = [one if one.get("is_submission") else readback.complete(one) for one in records.list_records(checkout.root)]
     if options.id:  # only that one's jobs are asked for
@@ -35,14 +42,15 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     reason = jobs.ask_slurm(found)
     if reason:
         term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
-    processes = procs.read_processes() if any(one["exit"] for one in found) else {}
+    is_needed = any(one["exit"] or options.id and one["notify"] for one in found)
+    processes = procs.read_processes() if is_needed else {}
     for one in found:
         one["left"] = list(records.find_left(one, processes))
     rows = [_tell_left(records.make_row(one, now)) for one in found]
     if options.id and options.html:
         raise OperatorError("--html shows the list, not one launch", "rlrun status %s --html FILE" % rows[0].id, USAGE, "usage")
     if options.id:
-        return _show(rows[0], terminal)
+        return _show(rows[0], terminal, records.tell_notified(rows[0].data, processes))
     shape = {"schema": 1, "command": "runs", "root": checkout.root, "runs": [shapes.shape_row(row) for row in rows],
              "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))} if terminal.is_json or options.html else {}
     if options.html:
@@ -62,6 +70,50 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     return OK
 
 
+def _parse_time(word: str) -> float:
+    """Seconds out of `24h`, for argparse."""
+    try:
+        return parse_duration(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error))
+
+
+def _list_failed(root: str, window_seconds: float, now: float, terminal: term.Terminal) -> int:
+    from ..steps import find_failed
+    from ..steps.shape_status import shape_quote
+    from .status import collect_secrets
+    found, reason = find_failed.find_failed(root, window_seconds, collect_secrets)
+    if terminal.is_json:
+        shown = [dict(shapes.shape_row(one.row), how=one.words, ended_seconds=one.ended_seconds, log=one.log or None,
+                      first_error=shape_quote(one.first_error, ()) if one.first_error else None) for one in found]
+        term.print_result(terminal, json.dumps({
+            "schema": 1, "command": "runs", "root": root, "failed_since_seconds": window_seconds, "runs": shown,
+            "reason": reason or None, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))}, sort_keys=True))
+    elif found:
+        blocks = ["\n".join(_describe_failed(one, root)) for one in found]
+        term.print_result(terminal, "\n\n".join(blocks))
+        if reason:
+            term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
+    return OK
+
+
+def _describe_failed(one: Any, root: str) -> List[str]:
+    row, error = one.row, one.first_error
+    seconds = row.data["time_seconds"] if one.ended_seconds is None else one.ended_seconds
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds == seconds else "at an unknown time"
+    when = ("launched %s, its end was not recorded" if one.ended_seconds is None else "ended %s") % when
+    pairs = [("how", one.words)]
+    if error is not None:
+        pairs.append(("first error", "%s:%s  %s" % (error.log, error.line if error.line is not None else "byte %d" % error.offset,
+                                                    error.text)))
+    pairs += [("log", one.log or "unknown"), ("record", row.record),
+              ("next", quote_words(["rlrun", "status", row.id, "--root", root]))]
+    head = "%s \u00b7 %s \u00b7 %s \u00b7 %s on %s \u00b7 %s" % (
+        row.kind or "unknown kind", os.path.basename(row.config) or "unknown config", row.experiment or "no name told",
+        row.user or "unknown", row.data["host"] or "unknown", when)
+    return [escape_controls(head)] + report.render_pairs(pairs)
+
+
 def _tell_left(row: RunRow) -> RunRow:
     left = row.data["left"]
     return row._replace(state="%s, %d of it live" % (row.state, len(left))) if left else row
@@ -76,13 +128,14 @@ def _pick(rows: List[RunRow], word: str) -> RunRow:
     return found[0]
 
 
-def _show(row: RunRow, terminal: term.Terminal) -> int:
+def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
     data = row.data
     if terminal.is_json:
         shape = shapes.shape_row(row)
         shape.update(schema=1, command="runs", ended=data["exit"], link=data["link_result"], argv=data["argv"],
                      launch_command=data["launch_command"] or None, trainer=data["trainer"], mode=data["mode"] or None,
-                     config_sha256=data["config_sha256"] or None, warnings=data["verdict_warnings"])
+                     config_sha256=data["config_sha256"] or None, warnings=data["verdict_warnings"],
+                     notify={"argv": data["notify"], "events": data["notified"], "words": notified} if notified else None)
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
         return OK
     ended = data["exit"]
@@ -104,6 +157,8 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
     link = data["link_result"]
     if link:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))
+    if notified:
+        pairs.append(("notify", notified))
     if data["run_dir"]:
         pairs.append(("run dir", data["run_dir"]))
     facts = {"jobs": data["live_jobs"]} if data.get("live_jobs") else {}
@@ -117,9 +172,11 @@ def _show(row: RunRow, terminal: term.Terminal) -> int:
         pairs.append(("job log", path if isinstance(path, str) else "not told"))
     if data["left"]:  # nobody is there to end them in good order
         pairs.append(("stop", "kill -s TERM %s" % " ".join(map(str, data["left"]))))
-    elif row.state == "running" or data.get("live_jobs"):
+    elif row.state == "running" or data.get("live_jobs") or records.is_other_host(data) and not ended:
         is_known = data["stack"] in STACKS
-        pairs.append(("stop", str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"))
+        stop = str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"
+        is_there = records.is_other_host(data) and not data["jobs"]
+        pairs.append(("stop", "on %s: %s" % (data["host"], stop) if is_there else stop))
     lines = [row.id] + report.render_pairs(pairs)
     for name in ("command.txt", "git.txt"):
         try:

@@ -6,7 +6,7 @@ import os
 import pwd
 import signal
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from ..values import Identity, Process
 
@@ -94,6 +94,16 @@ def ignores_interrupt(pid: int, root: str = "/proc") -> bool:
         if line.startswith("SigIgn:"):  # SigIgn:	0000000000000006
             return bool(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1))
     return False
+
+
+def read_open_files_limit(pid: int, root: str = "/proc") -> Union[int, str, None]:
+    """The soft limit of open files of a process, or "unlimited"; None where it may not be read or the process is gone."""
+    # Max open files            1024                 1048576              files
+    for line in (_read_text("%s/%d/limits" % (root, pid))).splitlines():
+        if line.startswith("Max open files"):
+            word = line[len("Max open files"):].split()[0]
+            return int(word) if word.isdecimal() else word
+    return None
 
 
 def read_boot_id(root: str = "/proc") -> str:

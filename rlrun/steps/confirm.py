@@ -7,8 +7,8 @@ from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes
 from ..text.redact import redact_words
 from ..text.shell import quote_assignment, quote_words
-from ..values import Board, Choices, Fingerprint, Plan
-from . import digest, judge_config
+from ..values import Board, Choices, Plan
+from . import judge_config
 from .board import pick_served
 
 # 3f9c2a71
@@ -101,24 +101,6 @@ def check_digest(word: str) -> str:
         raise OperatorError("--confirm takes the eight hex digits that `rlrun check` prints, not %r" % word,
                             "rlrun check CONFIG prints them.", USAGE, "digest")
     return word.strip().lower()
-
-
-def refuse_other_plan(confirmed: str, look: str, print_: Fingerprint, earlier: Optional[Dict[str, Any]],
-                      recent: Tuple[str, ...], secrets: Tuple[str, ...]) -> OperatorError:
-    """The plan is not the one that was confirmed: what is known of the difference, and how to go on. `look`: the words that show
-    it again; `secrets` are what was taken out of the recorded parts."""
-    if earlier:
-        changes = digest.describe_changes(earlier.get("parts") or {}, digest.shorten_parts(print_.parts, secrets))
-        what = "What changed, since that plan was launched (%s): %s" % (
-            earlier.get("id"), "; ".join(changes[:8]) or "nothing that is kept")
-    elif recent:
-        what = "What changed is not recorded (a check leaves nothing behind); its files that were written last: %s" \
-            % "; ".join(recent)
-    else:
-        what = "What changed is not recorded; none of its files is newer than a day: look at environment and revision"
-    return OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (print_.digest, confirmed, what),
-                         "Look at it again (%s) and confirm %s if it is right."
-                         % (look, print_.digest), NOT_CONFIRMED, "digest")
 
 
 def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:

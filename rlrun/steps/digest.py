@@ -7,7 +7,8 @@ import shlex
 import stat
 from typing import Any, Dict, List, Tuple
 
-from ..text.redact import redact
+from ..text.entries import read_list
+from ..text.redact import redact, redact_words
 from ..text.secret_names import is_secret_name
 from ..values import Fingerprint, Git, Plan
 
@@ -39,9 +40,22 @@ def hash_text(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def shorten_parts(parts: Dict[str, str], secrets: Tuple[str, ...]) -> Dict[str, str]:
-    """A plan's parts as a record keeps them: without secrets, a long one by its hash."""
-    return {name: redact(text, secrets) if len(text) < 400 else hash_text(text) for name, text in parts.items()}
+def redact_part(name: str, text: str, secrets: Tuple[str, ...]) -> str:
+    """One part of a plan without secrets. Where it is a list of words, an option's secret is a word of its own."""
+    if name in ("overrides", "argv", "launch command"):
+        words = read_list(text)
+        if words is not None:
+            return _dump(redact_words(words, secrets))
+    return redact(text, secrets)
+
+
+def shorten_parts(parts: Dict[str, str], secrets: Tuple[str, ...], limit: int = 400) -> Dict[str, str]:
+    """A plan's parts as a record keeps them: without secrets, and from `limit` characters on by the hash of what is left."""
+    short = {}
+    for name, text in parts.items():
+        text = redact_part(name, text, secrets)
+        short[name] = text if len(text) < limit else hash_text(text)
+    return short
 
 
 def hash_sources(plan: Plan) -> Dict[str, str]:
@@ -120,12 +134,3 @@ def drop_volatile(text: str, volatile: List[Tuple[str, str]]) -> str:
         else:  # seed=12345
             text = re.sub(r"(?<![\w.-])%s(?![\w.-])" % re.escape(value), stand_in, text)
     return text
-
-
-def describe_changes(old: Dict[str, str], new: Dict[str, str]) -> Tuple[str, ...]:
-    """Which parts of a plan differ from an earlier one's, in words; the values themselves may hold anything and stay away."""
-    words = []
-    for name in sorted(set(old) | set(new)):
-        if old.get(name) != new.get(name):
-            words.append("%s %s" % (name, "is new" if name not in old else "is gone" if name not in new else "changed"))
-    return tuple(words)

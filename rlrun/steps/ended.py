@@ -100,6 +100,13 @@ def _is_fatal(found: Any, texts: List[Any], is_fresh: bool) -> bool:
     return found.kind in _FATAL_KINDS or (found.kind != "error" and is_last and not is_fresh)
 
 
+def name_result(ending: Optional[Ending]) -> str:
+    """In a word: `ended well`, `ended badly`, or `unknown` where neither exit nor log tell."""
+    if ending is None or (ending.how == "ended" and ending.status is None):
+        return "unknown"
+    return "ended well" if ending.how in ("ended well", "ended") else "ended badly"
+
+
 def find_last_word(evidence: Evidence, errors: Tuple[Quote, ...]) -> Optional[Quote]:
     """The last error that a log tells, where next to nothing follows it."""
     ends = {text.path: text.offset + len(text.data) for text in evidence.texts.values()}

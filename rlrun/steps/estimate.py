@@ -2,7 +2,7 @@
 import glob
 import os
 import stat
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from ..health import tail
 from ..stacks import load_stack
@@ -31,6 +31,15 @@ def find_project_logs(plan: Plan) -> Tuple[str, ...]:
         if stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
             found.append((status.st_mtime, path))
     return tuple(path for _, path in sorted(found, reverse=True)[:_LOGS])
+
+
+def estimate_run(plan: Plan) -> Optional[float]:
+    """How long the whole run may take, in seconds: a guess, the longest of the recorded runs of this very config that ended 0;
+    None where there is none."""
+    lasted = [one["exit"]["duration_seconds"] for one in records.list_records(plan.root)
+              if one["kind"] == plan.kind and one["config"] == plan.config_shown and one["exit"]
+              and one["exit"]["status"] == 0 and one["exit"]["duration_seconds"]]
+    return max(lasted) if lasted and not plan.is_submission else None
 
 
 def estimate_step(plan: Plan) -> str:

@@ -5,7 +5,7 @@ import time
 from typing import List, Optional
 
 from ..errors import OperatorError
-from ..host import address, disks, gpus, memory, ports, procs, python_env, session
+from ..host import address, disks, gpus, inherited, memory, ports, procs, python_env, session
 from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes, format_elapsed, format_mib
 from ..text.redact import find_secrets, redact
@@ -23,8 +23,8 @@ def read_facts(root_option: str) -> List[Fact]:
     facts += _disk_facts(checkout) + _memory_facts() + _python_facts(checkout)
     facts += [fact for fact in session.find_limits()]
     facts += [Fact("WARN", "session:ends", words) for words in session.find_session_ends(environ=dict(os.environ))]
-    inherited = session.find_inherited(os.environ)
-    facts += [Fact("WARN", "env:inherited", ", ".join(inherited))] if inherited else []
+    left = inherited.find_inherited(os.environ).words
+    facts += [Fact("WARN", "env:inherited", ", ".join(left))] if left else []
     facts += [Fact("INFO", "board", "pid=%d port=%s serving %s" % (board.pid, board.port or "?", " ".join(board.served) or "?"))
               for board in machine.boards]
     secrets = find_secrets(os.environ)  # a driver's message or another's command line may hold one

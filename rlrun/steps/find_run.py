@@ -201,7 +201,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if not record.get("is_asked"):
         ask_slurm([record])
     state, _ = records.judge_state(record)
-    if state == "lost" and _has_keeper(record, scene):
+    if state == "lost" and records.has_keeper(record, scene.processes):
         record = _await_exit(record)
         state, _ = records.judge_state(record)
     facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
@@ -214,6 +214,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     where = "live" if state == "running" else "elsewhere" if state.startswith("elsewhere") else "over"
     if record["jobs"]:
         where = _judge_jobs(record)
+    notes += records.list_untold(record)
     if where == "elsewhere":
         notes.append("launched on %s: its processes can't be seen from here, only its files" % record["host"])
     identity = records.read_identity(record)
@@ -248,13 +249,6 @@ def _judge_jobs(record: Dict[str, Any]) -> str:
     if any(job in known for job in record.get("live_jobs") or ()):
         return "live"
     return "over" if len(known) == len(record["jobs"]) else "unknown"
-
-
-def _has_keeper(record: Dict[str, Any], scene: Scene) -> bool:
-    """Does the process live that is to write how the run ended? By its title, for its pid may be another's by now."""
-    process = scene.processes.get((record["runner"] or {}).get("keeper") or 0)
-    return (process is not None and record["boot_id"] == procs.read_boot_id() and process.state not in "ZXTt"
-            and process.argv[:1] == ("rlrun:",))
 
 
 def _await_exit(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -350,12 +344,14 @@ def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
 
 
 def find_stop(target: Target) -> str:
-    """The command that stops a live run, as its stack knows it."""
-    if target.state != "live":
+    """The command that stops a live run, as its stack knows it; where it lives on another machine, `on HOST: COMMAND`."""
+    is_there = target.state == "elsewhere" and bool(target.record) and records.is_other_host(target.record or {})
+    if target.state != "live" and not is_there:
         return ""
     if target.stop:
         return target.stop
     facts = {"jobs": [job for job, _ in target.jobs], "groups": (target.record or {}).get("groups") or []}
     if not target.group and not target.jobs:
         return ""
-    return str(load_recognisers()[target.stack].describe_stop(target.group, facts))
+    stop = str(load_recognisers()[target.stack].describe_stop(target.group, facts))
+    return "on %s: %s" % (target.host, stop) if is_there else stop

@@ -7,7 +7,7 @@ from ..host import address
 from ..stacks import load_stack
 from ..text.redact import redact
 from ..values import Board, Check, Git, Machine, Plan, Preflight, Sweep, Verdict
-from . import claims, judge_config, judge_host, judge_machine
+from . import claims, estimate, judge_config, judge_host, judge_machine, waiters
 
 
 def judge_preflight(preflight: Preflight) -> List[Check]:
@@ -51,12 +51,16 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
     rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
     rest += load_stack(plan.stack).judge_config(plan)
     rest += judge_config.judge_secrets(plan) + judge_config.judge_git(git)
-    session = judge_host.judge_session(environ, plan.drop_env) + judge_host.judge_limits()
     # A job that was handed in lives in an environment of its batch system's, but for the variables that go with it.
-    rest += [check for check in session if not plan.is_submission or check.name == "env:inherited"]
+    rest += [] if plan.is_submission else _judge_session(plan, environ) + judge_host.judge_limits()
+    rest += judge_host.judge_inherited(environ, plan)
     if not preflight.died:  # last, for its answer takes longest, and yet before what it decides about
         checks += judge_host.judge_imports(plan, asked)
     return make_verdict(checks + rest)
+
+
+def _judge_session(plan: Plan, environ: Dict[str, str]) -> List[Check]:
+    return judge_host.judge_session(dict(environ, **plan.dropped), estimate.estimate_run(plan))
 
 
 def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str, ...]) -> List[Check]:
@@ -65,7 +69,8 @@ def judge_live(plan: Plan, machine: Machine, sweep: Sweep, addresses: Tuple[str,
     own: List[Check] = load_stack(plan.stack).judge_live(plan, machine)
     return (judge_machine.judge_jobs(plan, machine) + judge_machine.judge_gpus(plan, machine)
             + judge_machine.judge_ports(plan, machine, is_head) + judge_machine.judge_sweep(plan, sweep)
-            + claims.judge_claims(plan, machine) + own)
+            + claims.judge_claims(plan, machine) + own
+            + ([] if plan.is_submission else waiters.judge_waiting(waiters.list_waiting())))
 
 
 def make_verdict(checks: Iterable[Check]) -> Verdict:

@@ -3,7 +3,7 @@ import os
 from typing import Dict, List, Optional, Tuple
 
 from .. import child
-from ..host import address, disks, memory, python_env, session
+from ..host import address, disks, inherited, memory, python_env, session, standing
 from ..text.durations import format_bytes
 from ..values import Check, Disk, Plan
 
@@ -124,19 +124,34 @@ def judge_memory(plan: Plan) -> List[Check]:
 
 
 def judge_limits() -> List[Check]:
-    """Open files, locked memory."""
-    return [Check("live", fact.name, "advisory", fact.detail, "rlrun explain %s" % fact.name)
-            for fact in session.find_limits() if fact.level == "WARN"]
+    """Open files, locked memory: what is too low, and what the launch raises."""
+    return [Check("live", fact.name, "advisory", fact.detail, "rlrun explain %s" % fact.name) if fact.level == "WARN" else
+            Check("live", fact.name, "pass", fact.detail)
+            for fact in session.find_limits() if fact.level == "WARN" or "raises" in fact.detail]
 
 
-def judge_session(environ: Dict[str, str], dropped: Tuple[str, ...]) -> List[Check]:
-    """What ends this launch besides its own end, and what it inherits from an enclosing job."""
-    checks = [Check("live", "session:ends", "advisory", words) for words in session.find_session_ends(environ=environ)]
-    inherited = list(session.find_inherited(environ))
-    if inherited:
-        checks.append(Check("live", "env:inherited", "advisory", "the run would inherit %s" % ", ".join(inherited),
-                            "Start from a clean shell, or: env -u NAME rlrun …"))
-    switches = [name for name in dropped if environ.get(name) not in (None, "", "0")]
+def judge_session(environ: Dict[str, str], needed_seconds: Optional[float] = None) -> List[Check]:
+    """Where this launch stands, and what ends it besides its own end. `needed_seconds`: an estimate of the run's length."""
+    checks = [Check("live", "session:stands", "pass", standing.read_standing().words)]
+    for end in session.find_ends(environ=environ, needed_seconds=needed_seconds):
+        fix = "%s (rlrun explain session:scope)" % end.cure if "--scope" in end.cure else ""
+        checks.append(Check("live", "session:ends", "advisory", session.say_end(end), fix))
+    return checks
+
+
+def judge_inherited(environ: Dict[str, str], plan: Plan) -> List[Check]:
+    """What the run would take over from an enclosing job or an earlier launcher, and what it does not."""
+    checks = []
+    if plan.inherited:
+        is_ray_alone = len(plan.inherited) == 1 and plan.inherited[0].startswith("RAY_ADDRESS") and inherited.NOBODY not in \
+            plan.inherited[0]
+        checks.append(Check("live", "env:inherited", "advisory", "the run would inherit %s" % ", ".join(plan.inherited),
+                            "Is that meant? Else: env -u RAY_ADDRESS rlrun …" if is_ray_alone else
+                            "--drop-env leaves them out (rlrun explain env:inherited tells by which rule), or start from a clean "
+                            "shell."))
+    if plan.dropped:
+        checks.append(Check("live", "env:dropped", "pass", "not handed on: %s" % inherited.describe_dropped(plan.dropped)))
+    switches = [name for name in plan.drop_env if environ.get(name) not in (None, "", "0")]
     if switches:
         checks.append(Check("live", "env:inherited", "advisory", "%s is set here and would keep the run from launching; it "
                             "is not handed on" % ", ".join(switches)))

@@ -3,8 +3,10 @@
 It is forked, never started anew: the pyz may be replaced under it, so it imports nothing after the fork. Nothing that
 happens to it touches the runner.
 """
+import functools
 import json
 import os
+import resource
 import signal
 import threading
 import time
@@ -12,14 +14,17 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import child
 from ..host import procs
+from ..text.redact import redact
 from . import record
 
 _TITLE = b"rlrun: keeper"
+_JOIN_SECONDS = 90.0  # a notification that is under way has a minute
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGPIPE)
 
 
 class Job(NamedTuple):
-    """What a keeper is to do. `link` is called in a thread with a function that tells whether the run is over."""
+    """What a keeper is to do. `link` and `watch` are called in threads, with a function that tells whether the run is over;
+    `after` when it is, with what exit.json holds."""
 
     executable: str
     argv: Tuple[str, ...]
@@ -29,6 +34,8 @@ class Job(NamedTuple):
     log_fd: int
     lock_fd: int
     link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]]
+    watch: Optional[Callable[[Callable[[], bool]], None]] = None
+    after: Optional[Callable[[Dict[str, Any]], None]] = None
 
 
 def start(job: Job) -> Dict[str, Any]:
@@ -50,8 +57,8 @@ def start(job: Job) -> Dict[str, Any]:
         try:
             os.close(told)
             _keep(job, tell)
-        except BaseException:  # nobody is there to see it; the runner goes on
-            pass
+        except BaseException:  # the runner goes on, and whoever looks at its record finds this
+            _note_bug(job.record)
         finally:
             os._exit(0)
     os.close(tell)
@@ -84,18 +91,16 @@ def _keep(job: Job, tell: int) -> None:
     _let_go_of_files([job.log_fd, job.lock_fd, tell])
     started = time.time()
     try:
-        pid, code = child.exec_detached(job.argv, job.root, job.environ, job.log_fd, job.executable)
+        pid, code = child.exec_detached(job.argv, job.root, job.environ, job.log_fd, job.executable,
+                                        functools.partial(_prepare_runner, job.record, os.getpid()))
     except OSError as error:
         pid, code = -1, error.errno or 0
     if pid < 0:
+        _write_answer(job.record, {"errno": code})
         os.write(tell, json.dumps({"errno": code}).encode("ascii"))
         return
     identity = procs.read_identity(pid)
     answer = {"pid": pid, "start_ticks": identity.start_ticks if identity else 0, "pgid": pid, "keeper": os.getpid()}
-    try:
-        record.write_json(job.record, "keeper.json", answer)
-    except OSError:
-        pass  # a full disk must not lose the run; rlrun writes the same into record.json
     try:
         os.write(tell, json.dumps(answer).encode("ascii"))
     except OSError:
@@ -105,16 +110,51 @@ def _keep(job: Job, tell: int) -> None:
     _wait(job, pid, started)
 
 
+def _prepare_runner(folder: str, keeper_pid: int) -> None:
+    """In the process that becomes the runner: the record names it before it runs, so that whoever is killed in between, keeper
+    or rlrun, no run lives that no record tells of. Where that can't be written, it does not run."""
+    identity = procs.read_identity(os.getpid())
+    record.write_json(folder, "keeper.json", {"pid": os.getpid(), "start_ticks": identity.start_ticks if identity else 0,
+                                              "pgid": os.getpid(), "keeper": keeper_pid})
+    _raise_open_files()
+
+
+def _raise_open_files() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # beyond what the kernel lets anybody have; the record tells what it is
+        pass
+
+
+def _write_answer(folder: str, answer: Dict[str, Any]) -> None:
+    try:
+        record.write_json(folder, "keeper.json", answer)
+    except OSError:
+        pass  # rlrun is told as well
+
+
+def _note_bug(folder: str) -> None:
+    try:
+        import traceback
+        record.write_file(os.path.join(folder, "keeper-bug.txt"), redact(traceback.format_exc()))
+    except BaseException:
+        pass
+
+
 def _wait(job: Job, pid: int, started: float) -> None:
     is_over = threading.Event()
-    thread = None
-    if job.link:
-        thread = threading.Thread(target=_link, args=(job, is_over), daemon=True)
+    threads = []
+    for work, failed in ((_link, "link.json"), (_watch, "")):
+        if (job.link if failed else job.watch) is None:
+            continue
+        thread = threading.Thread(target=work, args=(job, is_over), daemon=True)
         try:
             thread.start()
+            threads.append(thread)
         except RuntimeError as error:  # no more threads: the run matters more than its link
-            thread = None
-            _write_stubbornly(job.record, "link.json", {"state": "failed", "reason": str(error), "by": "keeper"})
+            if failed:
+                _write_stubbornly(job.record, failed, {"state": "failed", "reason": str(error), "by": "keeper"})
     _, status, usage = os.wait4(pid, 0)
     ended = time.time()
     is_over.set()
@@ -123,8 +163,10 @@ def _wait(job: Job, pid: int, started: float) -> None:
               "signal": child.signal_name(os.WTERMSIG(status)) if killed else None, "time_seconds": ended,
               "duration_seconds": round(ended - started, 3), "max_rss_kib": usage.ru_maxrss}
     _write_stubbornly(job.record, "exit.json", result)
-    if thread:
-        thread.join(30)
+    for thread in threads:
+        thread.join(_JOIN_SECONDS)
+    if job.after:
+        job.after(result)
 
 
 def _link(job: Job, is_over: "threading.Event") -> None:
@@ -133,6 +175,14 @@ def _link(job: Job, is_over: "threading.Event") -> None:
     except Exception as error:
         result = {"state": "failed", "reason": "%s: %s" % (type(error).__name__, error)}
     _write_stubbornly(job.record, "link.json", result)
+
+
+def _watch(job: Job, is_over: "threading.Event") -> None:
+    try:
+        if job.watch:
+            job.watch(is_over.is_set)
+    except BaseException:
+        _note_bug(job.record)
 
 
 def _write_stubbornly(folder: str, name: str, value: Dict[str, Any]) -> None:

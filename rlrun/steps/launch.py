@@ -32,26 +32,30 @@ def keep_old_log(plan: Plan, folder: str) -> str:
 
 
 def make_environment(plan: Plan, environ: Dict[str, str]) -> Dict[str, str]:
-    """The run's environment: the operator's, without the switches that would keep the runner from launching, and with the
-    folder first on PATH that the runner takes its programs from."""
-    env = {name: value for name, value in environ.items() if name not in plan.drop_env}
+    """The run's environment: the operator's, without the switches that would keep the runner from launching and what --drop-env
+    leaves out, with the folder first on PATH that the runner takes its programs from, and with Python's output unbuffered: of
+    what is buffered when a trainer is killed, its last words, no log would tell."""
+    env = {name: value for name, value in environ.items() if name not in plan.drop_env and name not in plan.dropped}
+    env.setdefault("PYTHONUNBUFFERED", "1")
     if plan.path_first:
         env["PATH"] = plan.path_first + os.pathsep + env.get("PATH", os.defpath)
     return env
 
 
 def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, str], written: Dict[str, Any],
-           link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]]) -> Launch:
+           link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]],
+           watch: Optional[Callable[[Callable[[], bool]], None]] = None,
+           after: Optional[Callable[[Dict[str, Any]], None]] = None) -> Launch:
     """Starts keeper and runner, and completes the record. Raises OperatorError (exit 5) where the runner can't start.
 
     The lock goes over to the keeper, which lets it go once the runner runs. Signals are held back when this returns: the
-    caller heeds them once it can tell of the launch.
+    caller heeds them once it can tell of the launch. `link`, `watch`, `after`: see keeper.Job.
     """
     env = make_environment(plan, environ)
     executable = preflight.find_program(plan.argv[0], env)
     keeper.hide_command_line(_TITLE)  # the runner's sweep reads command lines, and ours names the config
     answer = keeper.start(keeper.Job(executable, plan.argv, plan.root, env, paths.record, paths.log_fd,
-                                     lock.fileno(held), link))
+                                     lock.fileno(held), link, watch, after))
     lock.release(held)
     os.close(paths.log_fd)
     if "pid" not in answer:  # a keeper that was killed in this very moment may have started the runner all the same
@@ -62,10 +66,13 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
             raise OperatorError("the keeper ended before it could tell whether the runner started", "Look before you launch "
                                 "again: rlrun runs, rlrun probe", MACHINE, "runner")
         raise OperatorError("the runner could not start: %s" % os.strerror(int(answer.get("errno") or 0)),
-                            "Tried: %s in %s" % (" ".join(plan.argv), plan.root), MACHINE, "runner")
+                            "Tried: %s in %s; its record is %s" % (" ".join(plan.argv), plan.root, paths.record), MACHINE,
+                            "runner")
     identity = Identity(int(answer["pid"]), int(answer["start_ticks"]), procs.read_boot_id())
     written.update(state="launched", runner={"pid": identity.pid, "start_ticks": identity.start_ticks,
-                                             "pgid": int(answer["pgid"]), "keeper": int(answer["keeper"])})
+                                             "pgid": int(answer["pgid"]), "keeper": int(answer["keeper"])},
+                   limits={"open_files": procs.read_open_files_limit(identity.pid),
+                           "open_files_here": procs.read_open_files_limit(os.getpid())})
     save(paths.record, written)
     return Launch(paths.record, paths.launch_log, identity, int(answer["pgid"]), int(answer["keeper"]))
 

@@ -42,6 +42,11 @@ def create(plan: Plan, now_seconds: float, is_private: bool) -> Paths:
     try:
         os.makedirs(os.path.join(plan.root, FOLDER), exist_ok=True)
         record = _create_new(lambda suffix: _make_folder(os.path.join(plan.root, FOLDER, name + suffix)))
+        # At once, for whoever finds it if rlrun is killed before it has written the rest: nothing was started.
+        write_json(record, "record.json", {
+            "schema": SCHEMA, "id": os.path.basename(record), "state": "launching", "stack": plan.stack, "kind": plan.kind,
+            "root": plan.root, "config": plan.config_shown, "user": procs.user_name(os.geteuid()), "host": os.uname().nodename,
+            "boot_id": procs.read_boot_id(), "time": stamp, "time_seconds": now_seconds})
         log, fd = _create_new(lambda suffix: _open_new(
             os.path.join(plan.root, "logs", "launch_%s%s.log" % (stamp, suffix)), 0o600 if is_private else 0o644))
     except OSError as error:
@@ -107,7 +112,8 @@ def write_json(folder: str, name: str, value: Dict[str, Any]) -> None:
 def describe_command(plan: Plan) -> str:
     """One shell-safe line that launches this again by hand, detached as rlrun does it. A log that will hold secrets is made
     first, for its user alone; the run itself keeps the umask that it is started with."""
-    drops = "".join(" -u " + name for name in plan.drop_env)
+    drops = "".join(" -u " + name for name in plan.drop_env + tuple(sorted(plan.dropped)))
+    drops += ' PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"'
     drops += ' PATH=%s:"$PATH"' % quote_words([plan.path_first]) if plan.path_first else ""
     drops += "".join(" " + quote_assignment(word) for word in plan.from_environ)
     private = '(umask 077; : >> "$log") && ' if judge_config.needs_private_log(plan) else ""
@@ -134,9 +140,10 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
         "time_seconds": time.time(), "rlrun": {"version": about.VERSION, "commit": about.read_commit() or None},
         "nodes": plan.topology.nodes, "python": plan.python, "run_dir": plan.run_dir,
         "before": list(plan.before), "more_configs": list(plan.more_configs), "is_submission": plan.is_submission,
-        "parts": shorten_parts(print_.parts, secrets), "runner": None}
+        "parts": shorten_parts(print_.parts, secrets), "runner": None, "dropped_env": sorted(plan.dropped)}
     record.update(extra)
     try:
+        write_json(paths.record, "record.json", record)  # first: it tells more than the rest
         write_file(os.path.join(paths.record, "command.txt"), redact.redact(describe_command(plan), secrets) + "\n")
         write_file(os.path.join(paths.record, "configuration.txt"), redact.redact(plan.block, secrets) + "\n")
         write_file(os.path.join(paths.record, "git.txt"), redact.redact(describe_git(git), secrets))
@@ -146,7 +153,6 @@ def write_plan(paths: Paths, plan: Plan, git: Git, print_: Fingerprint, secrets:
                 text = file.read(1 << 20).decode("utf-8", "surrogateescape")
             name = "config%s%s" % ("" if number == 1 else "-%d" % number, os.path.splitext(path)[1])
             write_file(os.path.join(paths.record, name), redact.redact_config(text, secrets), 0o600)
-        write_json(paths.record, "record.json", record)
     except OSError as error:
         raise refuse_write(error, paths.record)
     return record

@@ -12,26 +12,42 @@ from ..values import Identity, Process, RunRow
 
 SCHEMA = 1
 FOLDER = os.path.join("logs", "rlrun")
+PLANS = "plans"  # beside the records: what was approved and not launched yet; see saved_plan.py
 # The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
 UNKNOWN_SECONDS = float("nan")
 # What a record holds as text.
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
           "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "pid_namespace", "time", "mode")
 # And as a list.
-_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs")
+_LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs", "notify")
 
 
 def list_records(root: str, limit: int = 0) -> List[Dict[str, Any]]:
     """All records of a checkout (the `limit` newest by name, where it is given), newest first, each with what the keeper
     wrote beside it under "keeper", "exit", "link". A record that can't be read is told as such, not left out."""
     folder = os.path.join(root, FOLDER)
-    try:
-        names = sorted(os.listdir(folder), reverse=True)
-    except OSError:
-        return []
+    names = list_names(root)
     names = names[:limit] if limit else names
     records = [record for record in (read_record(os.path.join(folder, name)) for name in names) if record]
     return sorted(records, key=_age_order)
+
+
+def list_names(root: str) -> List[str]:
+    """The names of a checkout's records, the newest first."""
+    try:
+        return sorted((name for name in os.listdir(os.path.join(root, FOLDER)) if name != PLANS), reverse=True)
+    except OSError:
+        return []
+
+
+def read_exit(folder: str) -> Optional[Dict[str, Any]]:
+    """What a record's keeper wrote of the end, without the rest of the record; None where it did not."""
+    ended = _read_flat(_read_json(folder, "exit.json"))
+    if ended:
+        ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
+                     duration_seconds=_read_number(ended.get("duration_seconds")),
+                     max_rss_kib=_read_whole(ended.get("max_rss_kib")), time_seconds=_read_number(ended.get("time_seconds")))
+    return ended
 
 
 def _age_order(record: Dict[str, Any]) -> Tuple[bool, float]:
@@ -44,8 +60,9 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     if not os.path.isdir(folder):
         return None
     record = _read_json(folder, "record.json") or {"schema": SCHEMA, "state": "unreadable"}
-    for key, name in (("keeper", "keeper.json"), ("exit", "exit.json"), ("link_result", "link.json")):
+    for key, name in (("keeper", "keeper.json"), ("link_result", "link.json")):
         record[key] = _read_flat(_read_json(folder, name))
+    record["exit"] = read_exit(folder)
     # From here on each has the type that it was written with, whoever wrote the file; what has not is not known.
     for name in _TEXTS:
         record[name] = _read_text(record.get(name))
@@ -60,14 +77,53 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     record["jobs"] = [str(one) for one in _read_list(jobs)]
     groups = facts.get("groups") if isinstance(facts, dict) else None
     record["groups"] = [one for one in map(_read_whole, _read_list(groups)) if one and one > 1]
+    record["notified"] = read_notified(folder)
     record["job_states"] = {}
     record["left"] = []
-    ended = record["exit"]
-    if ended:
-        ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
-                     duration_seconds=_read_number(ended.get("duration_seconds")),
-                     max_rss_kib=_read_whole(ended.get("max_rss_kib")))
     return record
+
+
+def read_notified(folder: str) -> List[Dict[str, Any]]:
+    """What came of each notification: {"event", "result", "words", "output", "sent", "argv", …}, in their order; whose event is
+    not told, is left out."""
+    events = (_read_json(folder, "notify.json") or {}).get("events")
+    found = []
+    for one in events if isinstance(events, list) else ():
+        flat = _read_flat(one) or {}
+        flat.update(argv=_read_list(one.get("argv")) if flat else [], sent=flat.get("sent") is True)
+        flat.update({name: _read_text(flat.get(name)) for name in ("event", "result", "words", "output")})
+        found += [flat] if flat["event"] else []
+    return found
+
+
+def has_keeper(record: Dict[str, Any], processes: Dict[int, Process]) -> bool:
+    """Does the process live that is to write how the run ended? By its title, for its pid may be another's by now."""
+    process = processes.get((record["runner"] or record["keeper"] or {}).get("keeper") or 0)
+    return (process is not None and record["boot_id"] == procs.read_boot_id() and not is_elsewhere(record)
+            and process.state not in "ZXTt" and process.argv[:1] == ("rlrun:",))
+
+
+def tell_notified(record: Dict[str, Any], processes: Dict[int, Process]) -> str:
+    """In words, what came of a run's notifications; "" where none were ordered."""
+    told = ["%s: %s" % (one["event"], "sent" if one["sent"] else "FAILED (%s)%s" % _tell_failure(one))
+            for one in record["notified"]]
+    if not record["notify"] and not told:
+        return ""
+    is_ended = any(one["event"] == "ended" for one in record["notified"])
+    if not is_ended and not is_elsewhere(record) and record["boot_id"] == procs.read_boot_id() and (
+            record["runner"] or record["keeper"]) and not has_keeper(record, processes):
+        told.append("its keeper is gone: nobody is told any more")
+    return " \u00b7 ".join(told) or "nothing to tell yet"
+
+
+def list_untold(record: Dict[str, Any]) -> List[str]:
+    """A line for each notification that failed."""
+    return ["the program of --notify failed (%s)%s; it was to tell: %s" % (_tell_failure(one) + (one["event"],))
+            for one in record["notified"] if not one["sent"]]
+
+
+def _tell_failure(one: Dict[str, Any]) -> Tuple[str, str]:
+    return one["words"] or "how is not known", ": " + one["output"].split("\n")[-1] if one["output"] else ""
 
 
 def _read_flat(value: Any) -> Optional[Dict[str, Any]]:
@@ -164,6 +220,11 @@ def is_elsewhere(record: Dict[str, Any]) -> bool:
     """Was it launched in another table of pids (a container's), where its pids mean other processes?"""
     own = procs.read_pid_namespace()
     return bool(record["pid_namespace"] and own and record["pid_namespace"] != own)
+
+
+def is_other_host(record: Dict[str, Any]) -> bool:
+    """Was it launched on a machine of another name? Then its processes are there."""
+    return bool(record["host"]) and record["host"] != os.uname().nodename
 
 
 def find_left(record: Dict[str, Any], processes: Dict[int, Process]) -> Tuple[int, ...]:

@@ -34,13 +34,14 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, me
     try:
         dry_run = preflight.start_dry_run(request, environ)
         from ..host import git as host_git
-        from ..host import gpus
+        from ..host import gpus, inherited
         query = gpus.start_query()
         git_handle = host_git.start_git(request.checkout.root)
         loads = [_import_judges, meanwhile]
         while loads and preflight.is_running(dry_run):
             loads.pop(0)()
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
+        plan = plan._replace(dropped=request.dropped, inherited=inherited.find_inherited(environ).words)
         asked = None if said.died else preflight.ask_imports(plan)
         for load in loads:  # a quick dry run: then while the runner's Python answers
             load()

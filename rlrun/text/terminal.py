@@ -10,23 +10,28 @@ from typing import Any, NamedTuple, Optional
 
 from ..errors import MACHINE, OperatorError
 
-# glyphs and shell are imported where a text needs them: `version` starts in half the time without.
+# glyphs, shell and unattended are imported where a text needs them: `version` starts in half the time without.
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _GONE = (errno.EPIPE, errno.EIO, errno.ECONNRESET, errno.EBADF)  # EIO: the window was closed
 
 
 class Terminal(NamedTuple):
-    """How to talk to the operator. `is_interactive`: a question can be asked and its answer read."""
+    """How to talk to the operator. `is_interactive`: a question can be asked and its answer read. `kept`: nothing is shown,
+    all goes there (an unattended.Kept)."""
 
     color: bool
     is_quiet: bool
     is_json: bool
     is_interactive: bool
+    kept: Any = None
 
 
-def make_terminal(color_choice: str, is_quiet: bool, is_json: bool) -> Terminal:
-    """Takes `auto`, `always` or `never` and the options; gives the Terminal. Reads NO_COLOR, TERM and the streams."""
+def make_terminal(color_choice: str, is_quiet: bool, is_json: bool, kept: Any = None) -> Terminal:
+    """Takes `auto`, `always` or `never` and the options; gives the Terminal. Reads NO_COLOR, TERM and the streams; with
+    `kept` there is nobody to ask, and no colour."""
+    if kept is not None:
+        return Terminal(False, is_quiet, is_json, False, kept)
     color = color_choice == "always"
     if color_choice == "auto":
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in (None, "", "dumb") \
@@ -34,19 +39,39 @@ def make_terminal(color_choice: str, is_quiet: bool, is_json: bool) -> Terminal:
     return Terminal(color and not is_json, is_quiet, is_json, _is_foreground())
 
 
+def keep_output(terminal: Terminal, path: str) -> None:
+    """With `--quiet-unless-failed`: from here on all that is said goes to this file, what was said before first; else nothing.
+    A file that can't be written is told when the command ends."""
+    if terminal.kept is not None:
+        from .unattended import open_log
+        open_log(terminal.kept, path)
+
+
+def _is_kept(terminal: Terminal, text: str) -> bool:
+    if terminal.kept is None:
+        return False
+    from .unattended import keep
+    keep(terminal.kept, text)
+    return True
+
+
 def print_result(terminal: Terminal, text: str) -> None:
     """Writes what was asked for, a line or more, to stdout; also with `-q`."""
+    if _is_kept(terminal, text):
+        return
     _write(sys.stdout, text if text.endswith("\n") else text + "\n")
 
 
 def print_note(terminal: Terminal, text: str) -> None:
     """Writes progress and prose to stderr; nothing with `-q`."""
-    if not terminal.is_quiet:
+    if not terminal.is_quiet and not _is_kept(terminal, text):
         _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
 
 
 def print_error(terminal: Terminal, text: str) -> None:
     """Writes why the command failed to stderr; also with `-q`."""
+    if _is_kept(terminal, text):
+        return
     _write(sys.stderr, _fit_colour(text if text.endswith("\n") else text + "\n"))
 
 
@@ -65,7 +90,13 @@ def measure_columns() -> int:
 
 def print_screen(terminal: Terminal, text: str) -> None:
     """Writes what redraws a terminal, as it is."""
-    _write(sys.stdout, text)
+    if terminal.kept is None:
+        _write(sys.stdout, text)
+
+
+def can_print(text: str) -> bool:
+    """Does stdout's encoding take every letter of it? Elsewhere a letter gets a stand-in, which a line to paste must not."""
+    return _fit(text, sys.stdout) == text
 
 
 def is_reader_gone() -> bool:
@@ -81,6 +112,8 @@ def is_reader_gone() -> bool:
 
 def tell(terminal: Terminal, text: str) -> None:
     """Writes what a question is about to where `ask` will ask it; also with `-q`. Where nobody can be asked, to stderr."""
+    if _is_kept(terminal, text):
+        return
     text = text if text.endswith("\n") else text + "\n"
     if terminal.is_interactive and not _is_terminal(sys.stderr):
         from .shell import strip_colour
@@ -110,7 +143,7 @@ def ask(terminal: Terminal, question: str) -> Optional[str]:
     The question goes to stderr where that is a terminal, else to the terminal itself: a question that vanishes in
     `2>log` would leave the operator before a silent screen. A line without Enter is no answer. Ctrl-C passes through.
     """
-    if sys.stdin is None:
+    if sys.stdin is None or terminal.kept is not None:
         return None
     if _is_terminal(sys.stderr) or not _write_to_tty(_strip(question)):
         _write(sys.stderr, question)

@@ -202,7 +202,8 @@ def find_stop_line(text: str) -> str:
 
 def count_records(box: Box) -> int:
     folder = os.path.join(box.root, "logs", "rlrun")
-    return len(os.listdir(folder)) if os.path.isdir(folder) else 0
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return len([name for name in names if name[:1].isdigit()])  # beside them: saved plans, what unattended launches printed
 
 
 def count_traces(box: Box) -> Dict[str, Any]:

@@ -1,5 +1,6 @@
 """`check` on a machine where something lives: jobs (P), the sweep, GPUs (G), ports (N), Ray (R), disks, limits, session."""
 import json
+import resource
 from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
@@ -819,7 +820,11 @@ def test_probe_leaves_nothing(scene: Scene) -> None:
 
 def test_D7_few_open_files(scene: Scene) -> None:
     found = scene.check(before="ulimit -Sn 1024")
-    assert "soft 1024" in details(found, "limit:nofile") and "ulimit -n" in details(found, "limit:nofile")
+    assert "soft 1024" in details(found, "limit:nofile") and "raises its own" in details(found, "limit:nofile")
+    assert [one["status"] for one in found.shape["checks"] if one["name"] == "limit:nofile"] == [
+        "pass" if resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 65536 else "advisory"]
+    low = scene.check(before="ulimit -Hn 4096")
+    assert "hard limit must be raised by root" in details(low, "limit:nofile") and "limit:nofile" in low.warnings
 
 
 def test_S9_slurm_time_limit(scene: Scene) -> None:

@@ -10,6 +10,8 @@ import pytest
 from rlrun.host import session
 
 USER = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, os.getuid()))
+MANAGER = "run/user/%d/systemd/private" % USER.pw_uid
+LINGERS = "var/lib/systemd/linger/" + USER.pw_name
 SESSION = "0::/user.slice/user-%d.slice/session-3.scope\n" % USER.pw_uid
 KILLS = "[Login]\nKillUserProcesses=yes\n"
 
@@ -21,27 +23,37 @@ def make_tree(root, files):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def make_squeue(folder, body):
-    make_tree(folder, {"squeue": "#!/bin/sh\n" + body})
-    (folder / "squeue").chmod(0o755)
+def make_program(folder, name, body):
+    make_tree(folder, {name: "#!/bin/sh\n" + body})
+    (folder / name).chmod(0o755)
     return {"PATH": "%s:%s" % (folder, os.environ["PATH"])}
+
+
+def make_squeue(folder, body):
+    return make_program(folder, "squeue", body)
 
 
 @pytest.fixture
 def find(tmp_path):
     """Gives find_session_ends over a machine made from a dict of files."""
-    def find_in(files, environ=None):
+    def find_in(files, environ=None, needed=None):
         make_tree(tmp_path, files)
         roots = {name + "_root": str(tmp_path / name) for name in ("proc", "etc", "run", "var", "usr")}
-        return session.find_session_ends(environ=environ or {}, **roots)
+        environ = environ or make_program(tmp_path / "systemd", "systemd-run", "exit 1\n")
+        return tuple(map(session.say_end, session.find_ends(environ=environ, uid=USER.pw_uid, needed_seconds=needed, **roots)))
     return find_in
 
 
 def test_S9_a_drop_in_kills_the_login_session(find):
     found = find({"etc/systemd/logind.conf.d/x.conf": KILLS, "proc/self/cgroup": SESSION})
     assert len(found) == 1
-    assert "loginctl enable-linger %s" % USER.pw_name in found[0]
-    assert "systemd-run --user --scope" in found[0]
+    assert "KillExcludeUsers" in found[0] and "--scope" not in found[0]  # no systemd here that could make one
+
+
+@pytest.mark.parametrize("files", [{MANAGER: ""}, {"run/systemd/system/x": ""}])
+def test_S9_a_scope_is_offered_with_what_it_needs(find, files):
+    found = find(dict(files, **{"etc/systemd/logind.conf": KILLS, "proc/self/cgroup": SESSION}))
+    assert len(found) == 1 and "`loginctl enable-linger %s`, then launch with --scope" % USER.pw_name in found[0]
 
 
 def test_S9_version_1_cgroups(find):
@@ -50,10 +62,9 @@ def test_S9_version_1_cgroups(find):
 
 
 def test_S9_lingering_alone_does_not_save_the_session_scope(find):
-    found = find({"etc/systemd/logind.conf": KILLS, "proc/self/cgroup": SESSION,
-                  "var/lib/systemd/linger/" + USER.pw_name: ""})
+    found = find({"etc/systemd/logind.conf": KILLS, "proc/self/cgroup": SESSION, LINGERS: "", MANAGER: ""})
     assert len(found) == 1
-    assert "enable-linger" not in found[0] and "systemd-run --user --scope" in found[0]
+    assert "enable-linger" not in found[0] and found[0].endswith("; launch with --scope")
 
 
 @pytest.mark.parametrize("text", [
@@ -116,6 +127,15 @@ def test_L21_a_job_known_by_its_cgroup(find, tmp_path, path):
 def test_L21_no_squeue_at_all(find, tmp_path):
     found = find({}, {"PATH": str(tmp_path), "SLURM_JOB_ID": "5"})
     assert "job 5" in found[0] and "could not start" in found[0]
+
+
+@pytest.mark.parametrize("told, needed, words, cure", [
+    ("1-02:00:00", 9 * 3600, "1-02:00:00 left (the run needs roughly 9 h, by a guess)", "make sure that the run fits"),
+    ("20:00", 9 * 3600, "20:00 left (20 min), which is TOO LITTLE: the run needs roughly 9 h, by a guess", "ask for more time"),
+    ("INVALID", 60, "INVALID left; when", "make sure that the run fits"), ("20:00", None, "20:00 left; when", "make sure")])
+def test_L21_the_time_left_against_the_estimate(find, tmp_path, told, needed, words, cure):
+    found = find({}, dict(make_squeue(tmp_path / "bin", "echo %s\n" % told), SLURM_JOB_ID="5"), needed)
+    assert len(found) == 1 and words in found[0] and "; " + cure in found[0]
 
 
 def test_L21_no_time_limit(find, tmp_path):
@@ -183,13 +203,13 @@ def test_D7_nofile_1024(tmp_path):
     if hard != resource.RLIM_INFINITY and hard < 4096:
         pytest.skip("the hard limit of this machine is below 4096 already")
     line = read_limits_below("ulimit -Sn 1024 && ulimit -Hn 4096", tmp_path)[0]
-    assert line.startswith("WARN limit:nofile soft 1024, hard 4096;")
-    assert "ulimit -n 4096" in line and "root" in line
+    assert line.startswith("WARN limit:nofile soft 1024, hard 4096: a launch raises its own to the hard one; ")
+    assert "65536" in line and "root" in line
 
 
 @pytest.mark.parametrize("soft, hard, level, words", [
-    (1024, 1048576, "WARN", "ulimit -n 1048576"), (65536, 65536, "OK", "soft 65536"),
-    (1024, resource.RLIM_INFINITY, "WARN", "ulimit -n 1048576"),
+    (1024, 1048576, "OK", "a launch raises its own"), (65536, 65536, "OK", "soft 65536"), (1024, 4096, "WARN", "by root"),
+    (1024, resource.RLIM_INFINITY, "OK", "a launch raises its own"),
     (resource.RLIM_INFINITY, resource.RLIM_INFINITY, "OK", "unlimited")])
 def test_D7_levels(monkeypatch, soft, hard, level, words):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
@@ -202,16 +222,3 @@ def test_memlock_matters_where_there_is_an_rdma_device(tmp_path):
     assert read_limits_below(setup, tmp_path)[1].startswith("INFO limit:memlock 64 KiB")
     (tmp_path / "class" / "infiniband" / "mlx5_0").mkdir(parents=True)
     assert read_limits_below(setup, tmp_path)[1].startswith("WARN limit:memlock 64 KiB")
-
-
-def test_E9_variables_of_a_job_and_of_an_earlier_launcher():
-    found = session.find_inherited({
-        "SLURM_JOB_ID": "123", "SLURM_NTASKS": "1", "SLURM_NODELIST": "n1", "RANK": "0", "WORLD_SIZE": "8",
-        "MASTER_PORT": "29500", "PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2",
-        "TORCHELASTIC_RUN_ID": "x", "PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "RAY_ADDRESS": ""})
-    assert found == ("RANK", "WORLD_SIZE", "MASTER_PORT", "PMIX_* (1 variable)", "OMPI_COMM_WORLD_* (2 variables)",
-                     "TORCHELASTIC_* (1 variable)", "SLURM_* (3 variables, job 123)")
-
-
-def test_E9_a_clean_shell_has_none():
-    assert session.find_inherited({"PATH": "/bin", "SLURM_CONF": "/etc/slurm.conf", "MASTER_ADDR": "n1"}) == ()

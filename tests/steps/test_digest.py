@@ -89,11 +89,3 @@ def test_secret_is_not_among_the_parts():
 
 def test_bytes_that_are_no_text():
     assert len(name(block="\udcff", root="/c/\udcff")) == 8
-
-
-def test_changes_in_words():
-    assert digest.describe_changes({"a": "1", "b": "2", "d": "4"}, {"b": "3", "c": "1", "d": "4"}) == (
-        "a is gone",
-        "b changed",
-        "c is new",
-    )

@@ -1,0 +1,280 @@
+"""Waiting for a free machine: until all that time can lift has been gone for three looks in a row and nobody who came before
+waits for the same. Between whole looks nothing is asked but whether what is in the way still lives."""
+import errno
+import math
+import os
+import re
+import resource
+import signal
+import time
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
+
+from ..errors import BLOCKED, NOT_REACHED, OperatorError
+from ..host import address, gpus, ports, procs  # noqa: F401  (ports: the pyz may be replaced during the wait)
+from ..text.durations import format_elapsed
+from ..text.redact import find_secrets
+from ..text.shell import escape_controls
+from ..values import Check, Identity, Machine, Plan, Sweep, Verdict
+from . import guard, judge, judge_machine, keeper, survey, waiters
+
+# What ends by itself: runs, holders of GPUs and ports, other users' processes in the launch's way. No path ever blocks a sweep.
+LIFTABLE = ("job:running", "gpu:foreign", "port:conflict", "sweep:foreign")
+# What could be told at first and no longer can is not known to be gone.
+_UNKNOWN = ("gpu:unknown", "port:unknown", "job:hidden")
+_LOOKS = 3
+_CPU_SHARE = 0.004  # of one core, for whole looks
+_STRETCH = 6.0  # a pause is at most so many times what was asked for: 3 minutes instead of 30 s
+_LEAST_SECONDS = 0.2
+_MANY = 4
+_TITLE = b"rlrun: waiting"
+# pid 41877 (alice), up 3d 4h: …   6379 (Ray) on 0.0.0.0 is held by pid 7 (bob), …   the run that pid 5 began (…)
+# a Ray cluster is alive, and this launch would end it: pid 8 (eve), …   a run lives in /d (pids 5 6), and …
+_PIDS = re.compile(r"(?:^|would end it: |held by |the run that |would kill )pid ([0-9]+)|\(pids ([0-9 ]+)\), and ")
+# …, 60.0 GiB on GPU 0-7   GPU 3: 12.1 GiB in use by …   GPU 0,1 is taken by …   6379 (Ray) on …
+_GPUS = re.compile(r" on (GPU [0-9,?-]+)\Z|^(GPU [0-9,?-]+)(?::| is )")
+_PORT = re.compile(r"([0-9]+) \(")
+
+
+class Hold(NamedTuple):
+    """Something in the way: `pids` of whoever must end, `what` is held, in `words`."""
+
+    name: str
+    pids: Tuple[int, ...]
+    what: str
+    words: str
+    owners: Tuple[str, ...]
+
+
+class Look(NamedTuple):
+    """What one look found: what is in the way, which processes that rests on, who waits before us."""
+
+    holds: Tuple[Hold, ...]
+    living: Tuple[Identity, ...]
+    front: Optional[waiters.Waiter]
+    front_note: str
+
+
+class _Wait(NamedTuple):
+    """What all looks of one wait have in common."""
+
+    plan: Plan
+    addresses: Tuple[str, ...]
+    secrets: Tuple[str, ...]
+    known: Tuple[str, ...]  # what could not be told from the beginning
+    boot_id: str
+
+
+def list_lasting(verdict: Verdict) -> Tuple[Check, ...]:
+    """The blocks that no waiting lifts."""
+    return tuple(check for check in verdict.checks if check.status == "blocks" and check.name not in LIFTABLE)
+
+
+def wait(found: survey.Survey, environ: Dict[str, str], limit_seconds: float, look_seconds: float,
+         tell: Callable[[str], None], ticket: Optional[waiters.Ticket] = None) -> waiters.Ticket:
+    """Returns our place in the queue once the machine is free and we are the first; at once, without `has_waited`, where that
+    is so from the beginning. The caller leaves it when the launch is over. `ticket`: the place from an earlier wait.
+
+    `tell` is given a line whenever what is waited for changes. Raises OperatorError (exit 6) when the time is up, exit 1 where
+    something blocks that time can't lift, KeyboardInterrupt when the terminal is gone.
+    """
+    _refuse_lasting(found.verdict)
+    plan = found.plan
+    known = tuple(check.name for check in found.verdict.checks if check.name in _UNKNOWN)
+    common = _Wait(plan, (), _collect_secrets(plan, environ), known, procs.read_boot_id())
+    place = ticket or waiters.enter(waiters.name_want(plan))
+    try:
+        look = _join(common, found.machine, judge.hide_secrets(found.verdict, common.secrets), _pick_front(place))
+        if not look.holds and not look.front and _are_runs_as_before(found.machine):
+            return place
+        keeper.hide_command_line(_TITLE)  # another launch's sweep reads command lines, and ours names the config
+        _wait_on(common._replace(addresses=address.read_addresses()), look, place, limit_seconds, look_seconds, tell)
+        return place._replace(has_waited=True)
+    except BaseException:
+        waiters.leave(place)
+        raise
+
+
+def _wait_on(common: _Wait, look: Look, place: waiters.Ticket, limit_seconds: float, look_seconds: float,
+             tell: Callable[[str], None]) -> None:
+    deadline = waiters.read_clock() + limit_seconds
+    had_terminal = _read_terminal() == 0
+    limit = _show_time(limit_seconds)
+    free, told, cost = count_free(0, look), (), 0.0  # type: int, Tuple[object, ...], float
+    is_first = True
+    while True:
+        if make_key(look) != told:
+            left = "up to %s" % limit if is_first else "%s of %s left" % (_show_time(deadline - waiters.read_clock()), limit)
+            tell("waiting (%s): %s" % (left, describe(look)))
+            told, is_first = make_key(look), False
+        _rest(look, place, min(deadline, waiters.read_clock() + make_pause(look_seconds, cost)), look_seconds, cost, had_terminal)
+        spent = _read_cpu_seconds()
+        look = _look(common, place)
+        cost = _read_cpu_seconds() - spent
+        free = count_free(free, look)
+        if free >= _LOOKS and not look.front:
+            return
+        if waiters.read_clock() >= deadline:
+            raise refuse_late(look, limit)
+
+
+def count_free(before: int, look: Look) -> int:
+    """How many looks in a row have found nothing in the way; who waits before us does not break the row."""
+    return 0 if look.holds else before + 1
+
+
+def make_pause(look_seconds: float, cost_seconds: float) -> float:
+    """The seconds from one whole look to the next: as asked for, longer where looks are dear, to a limit."""
+    return max(look_seconds, min(cost_seconds / _CPU_SHARE, _STRETCH * look_seconds))
+
+
+def _rest(look: Look, place: waiters.Ticket, until: float, look_seconds: float, cost_seconds: float, had_terminal: bool) -> None:
+    """Sleeps until the next whole look is due, or something in the way is gone and a look is not too dear yet."""
+    earliest = waiters.read_clock() + min(cost_seconds / _CPU_SHARE, _STRETCH * look_seconds)
+    nap = max(_LEAST_SECONDS, look_seconds / _STRETCH)
+    while True:
+        waiters.drain(place)
+        left = until - waiters.read_clock()
+        if left <= 0:
+            return
+        time.sleep(min(nap, left))
+        if had_terminal and _read_terminal() in (errno.ENXIO, errno.EIO) and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            raise KeyboardInterrupt()
+        if waiters.read_clock() >= earliest and not all(procs.is_alive(one) for one in look.living):
+            return
+
+
+def _look(common: _Wait, place: waiters.Ticket) -> Look:
+    """A whole look, in this order: whoever has left the queue by now has launched, and what he launched shows below."""
+    front = _pick_front(place)
+    query = gpus.start_query()
+    try:
+        machine = guard.read_machine(query)
+    except BaseException:
+        gpus.cancel_query(query)
+        raise
+    # What the launch would delete takes long to count, and never blocks.
+    sweep = Sweep(judge_machine.find_swept(common.plan, machine), ())
+    verdict = judge.make_verdict(judge.judge_live(common.plan, machine, sweep, common.addresses))
+    verdict = judge.hide_secrets(verdict, common.secrets)
+    _refuse_lasting(verdict)
+    return _join(common, machine, verdict, front)
+
+
+def _pick_front(place: waiters.Ticket) -> Optional[waiters.Waiter]:
+    left = place.since_seconds + waiters.SETTLE_SECONDS - waiters.read_clock()
+    if left > 0:
+        time.sleep(left)
+    return waiters.find_front(place, waiters.list_waiting())
+
+
+def _join(common: _Wait, machine: Machine, verdict: Verdict, front: Optional[waiters.Waiter]) -> Look:
+    holds = list_holds(verdict, machine, common.known)
+    pids = {pid for hold in holds for pid in hold.pids} | ({front.pid} if front else set())
+    living = tuple(Identity(pid, machine.processes[pid].start_ticks, common.boot_id) for pid in sorted(pids)
+                   if pid in machine.processes and not procs.is_dead(machine.processes[pid]))
+    is_stopped = front is not None and front.pid in machine.processes and machine.processes[front.pid].state == "T"
+    return Look(holds, living, front, ", and is stopped" if is_stopped else "")
+
+
+def list_holds(verdict: Verdict, machine: Machine, known: Tuple[str, ...] = ()) -> Tuple[Hold, ...]:
+    """What is in the way by this verdict, in its order: what only time can lift, and what could be told before and can't be
+    now. `known`: the names of what could not be told before either."""
+    holds = []
+    for check in verdict.checks:
+        if check.status == "blocks" and check.name in LIFTABLE:
+            holds.append(_make_hold(check, machine))
+        elif check.name in _UNKNOWN and check.name not in known:
+            holds.append(Hold(check.name, (), "", check.detail, ()))
+    return tuple(holds)
+
+
+def _make_hold(check: Check, machine: Machine) -> Hold:
+    match = _PIDS.search(check.detail)
+    pids = tuple(int(word) for word in (match.group(1) or match.group(2)).split()) if match else ()
+    seen = [machine.processes[pid] for pid in pids if pid in machine.processes]
+    what = _name_what(check)
+    owners = tuple(sorted({procs.user_name(process.uid) for process in seen}))
+    if not seen:
+        return Hold(check.name, pids, what, check.detail, owners)
+    who = "pid %d (%s) since %s (up %s)%s" % (
+        seen[0].pid, procs.user_name(seen[0].uid), waiters.describe_since(seen[0].elapsed_seconds),
+        format_elapsed(seen[0].elapsed_seconds), " and %d more" % (len(pids) - 1) if len(pids) > 1 else "")
+    words = {"job:running": "the run of %s" % who, "sweep:foreign": "%s, whom this launch would kill" % who}
+    return Hold(check.name, pids, what, words.get(check.name, "%s held by %s" % (what, who)), owners)
+
+
+def _name_what(check: Check) -> str:
+    """`GPU 0-7`, `port 6379`, as the check's own words have it."""
+    if check.name == "gpu:foreign":
+        found = _GPUS.search(check.detail)
+        return (found.group(1) or found.group(2)) if found else "a GPU that can't be told"
+    found = _PORT.match(check.detail) if check.name == "port:conflict" else None
+    return "port %s" % found.group(1) if found else ""
+
+
+def make_key(look: Look) -> Tuple[object, ...]:
+    """What a change is told by: which blocks, whose, and who is in front; not ages and sizes."""
+    return (tuple(sorted((hold.name, hold.pids, "" if hold.pids else hold.what) for hold in look.holds)),
+            look.front.since_seconds if look.front else None)  # his pid may not be told any more: see waiters
+
+
+def describe(look: Look) -> str:
+    """What is waited for, in one line."""
+    words = [hold.words for hold in look.holds[:_MANY]]
+    if len(look.holds) > _MANY:
+        words.append("and %d more" % (len(look.holds) - _MANY))
+    if look.front:
+        age = waiters.read_clock() - look.front.since_seconds
+        words.append("behind %s, who waits since %s%s" % (waiters.describe_waiter(look.front), waiters.describe_since(age),
+                                                          look.front_note))
+    return escape_controls("; ".join(words) or "free now; it must be so for %d looks in a row" % _LOOKS)
+
+
+def refuse_late(look: Look, limit: str) -> OperatorError:
+    """Exit 6: the time is up, and who is to be asked."""
+    state = describe(look) if look.holds or look.front else "free at the last look, but not for %d in a row" % _LOOKS
+    owners = {owner for hold in look.holds for owner in hold.owners}
+    owners |= {procs.user_name(look.front.uid)} if look.front and look.front.uid >= 0 else set()
+    whom = escape_controls(", ".join(sorted(owners))) or "who uses this machine"
+    error = OperatorError("not free within %s: %s; nothing was launched" % (limit, state),
+                          "Wait for longer (--wait-free), or ask %s." % whom, NOT_REACHED, "wait-free")
+    error.shape = {"held": [{"name": hold.name, "pids": list(hold.pids), "what": hold.what or None, "detail": hold.words}
+                            for hold in look.holds], "behind": look.front.pid if look.front else None}
+    return error
+
+
+def _refuse_lasting(verdict: Verdict) -> None:
+    lasting = list_lasting(verdict)
+    if lasting:
+        raise OperatorError("waiting does not lift this; nothing was launched:\n" + "\n".join(
+            "  %s  %s" % (one.name, one.detail) for one in lasting), lasting[0].fix, BLOCKED, lasting[0].name)
+
+
+def _are_runs_as_before(machine: Machine) -> bool:
+    """Has nobody begun a run between the survey and the place in the queue?"""
+    before = {(run.top.pid, run.top.start_ticks) for run in machine.runs}
+    return all((run.top.pid, run.top.start_ticks) in before for run in guard.read_runs())
+
+
+def _collect_secrets(plan: Plan, environ: Dict[str, str]) -> Tuple[str, ...]:
+    values = set(plan.secrets) | set(find_secrets(environ)) | set(find_secrets(plan.environment))
+    return tuple(sorted(values | set(survey.find_source_secrets(plan)), key=lambda value: (-len(value), value)))
+
+
+def _read_terminal() -> int:
+    """0 where this session has a terminal, else the errno that tells why it can't be had."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+def _read_cpu_seconds() -> float:
+    """CPU time of this process and of the programs that it has waited for."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def _show_time(seconds: float) -> str:
+    return format_elapsed(math.ceil(max(0.0, seconds))).replace(" 00m", "")
