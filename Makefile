@@ -30,7 +30,7 @@ soak: $(VENV)/installed
 # The table of tested survival, from what its tests have just seen.
 survival: $(VENV)/installed
 	mkdir -p dist && rm -f dist/survival.jsonl
-	SURVIVAL_TABLE=$(CURDIR)/dist/survival.jsonl $(RUN) -m pytest -q -n $(WORKERS) --dist load tests/e2e/test_survival.py >&2
+	SURVIVAL_TABLE=$(CURDIR)/dist/survival.jsonl $(RUN) -m pytest -q -n $(WORKERS) --dist load tests/e2e/test_survival.py $(wildcard tests/e2e/test_cron.py) >&2
 	@$(RUN) tests/e2e/survival.py dist/survival.jsonl
 
 clean:

@@ -156,7 +156,9 @@ def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: cro
 
 
 def _write_time(seconds: float) -> str:
-    return "%ds" % max(1, round(seconds))
+    whole = max(1, round(seconds))
+    size, unit = next(pair for pair in ((3600, "h"), (60, "m"), (1, "s")) if whole % pair[0] == 0)
+    return "%d%s" % (whole // size, unit)
 
 
 def _list_config(where: shared.Where, found: survey.Survey) -> List[str]:

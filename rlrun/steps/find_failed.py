@@ -71,7 +71,9 @@ def _judge(record: Dict[str, Any], scene: find_run.Scene, since: float, collect:
     secrets = collect(target)
     status = examine.examine(target, gather.read_evidence(target), scene.now_seconds, secrets)
     ending, told = status.ending, {} if target.jobs else target.exit or {}  # of a job, sbatch's own end tells nothing
-    if name_result(ending) != "ended badly" and row.state != "lost" and not told.get("status") and not told.get("signal"):
+    result = name_result(ending)
+    is_bad = result == "ended badly" or bool(told.get("status") or told.get("signal"))
+    if not is_bad and not (row.state == "lost" and result == "unknown"):
         return None
     error = ending.first_error if ending else None
     words = ending.words if ending else row.state

@@ -35,7 +35,8 @@ def list_records(root: str, limit: int = 0) -> List[Dict[str, Any]]:
 def list_names(root: str) -> List[str]:
     """The names of a checkout's records, the newest first."""
     try:
-        return sorted((name for name in os.listdir(os.path.join(root, FOLDER)) if name != PLANS), reverse=True)
+        names = os.listdir(os.path.join(root, FOLDER))
+        return sorted((name for name in names if name != PLANS and not name.endswith(".log")), reverse=True)
     except OSError:
         return []
 

@@ -3,6 +3,7 @@
 Until `open_log` names the file, what is said is held in memory; from then on each piece is appended as it comes, by a
 descriptor that is closed again: the keeper is forked out of this process. Trouble with the file is told in the one line.
 """
+import json
 import os
 import re
 import stat
@@ -41,10 +42,27 @@ def keep(kept: Kept, text: str) -> None:
         found = pattern.search(text)
         if found:
             kept.facts.setdefault(name, found.group(1))
+    if text.startswith("{"):
+        _note_object(kept, text)
     if "path" in kept.facts:
         _append(kept, text)
     else:
         kept.pieces.append(text)
+
+
+def _note_object(kept: Kept, text: str) -> None:
+    """The same, where `--json` says it."""
+    try:
+        told = json.loads(text)
+        rows = ["%s  %s" % (one["name"], one["detail"]) for one in told.get("checks") or () if one["status"] == "blocks"]
+        ended = told.get("ended") or {}
+        how = ended.get("reason") or (ended.get("signal") and "killed by %s" % ended["signal"]) or (
+            "ended %s" % ended["status"] if "status" in ended else "")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return
+    for name, value in (("row", rows[0] if rows else ""), ("end", how)):
+        if value:
+            kept.facts.setdefault(name, value)
 
 
 def open_log(kept: Kept, path: str) -> None:

@@ -9,6 +9,7 @@ it is copied (fork) for each line of ORDERS, and each copy goes on from there as
     1:steps/record.py:write_file>write#2 kill the keeper (1) before its second call of os.write in there; `<write`: after it
     2:child.py:exec_detached>execve#1 kill    the process that becomes the runner (2) before its exec
     0:steps/keeper.py:start#1 fill FILE       there FILE is made as long as its disk has room
+    1:child.py:exec_detached<fork#1 stop      it stops (SIGSTOP) until it is told to go on; so `stopped N` is reported
     - trace FILE                              nothing; all events go to FILE, a line each, as the orders name them
 
 An event is a call of a function of the pyz; in the modules that launch, also the call and the return of what is written in C,
@@ -21,7 +22,8 @@ import signal
 import sys
 
 _CLOSE = tuple("/rlrun/" + name for name in (
-    "child.py", "steps/keeper.py", "steps/launch.py", "steps/record.py", "steps/lock.py", "commands/run.py", "commands/launched.py"))
+    "child.py", "steps/keeper.py", "steps/launch.py", "steps/record.py", "steps/lock.py", "commands/run.py",
+    "commands/launched.py"))
 _GATE = ("_launch", "/rlrun/commands/run.py")
 
 
@@ -79,6 +81,10 @@ def act(now, name):
         report(now["what"][1], name)
     elif now["where"] == name:
         now["where"] = ""
+        if now["what"][0] == "stop":
+            report(now["reports"], "stopped %d" % os.getpid())
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
         if now["what"][0] == "kill":
             report(now["reports"], "killed %d" % os.getpid())
             os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
 from checkouts import add_config
 
 from . import box as b
-from . import survival
+from . import cells
 
 CONFIG = "killed"
 ROLES = ("rlrun", "keeper", "runner")
@@ -41,14 +41,14 @@ class Driver(NamedTuple):
 
 
 def add_toy(root: str) -> None:
-    add_config(root, "train", CONFIG, _TEXT + survival.MODULES)
+    add_config(root, "train", CONFIG, _TEXT + cells.MODULES)
 
 
 def start_driver(box: b.Box, digest: str) -> Driver:
     orders, reports = (os.path.join(box.folder, name) for name in ("orders", "reports"))
     os.mkfifo(orders)
     words = ["run", CONFIG, "--again", "--board", "leave", "--confirm", digest]
-    popen = subprocess.Popen([box.python, survival.DRIVER, box.pyz, orders, reports] + words, cwd=box.root, env=b.make_env(box),
+    popen = subprocess.Popen([box.python, cells.DRIVER, box.pyz, orders, reports] + words, cwd=box.root, env=b.make_env(box),
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return Driver(popen, open(orders, "w"), reports)
 
@@ -68,29 +68,42 @@ def order(box: b.Box, driver: Driver, line: str, second: Sequence[str] = ()) -> 
     release = os.path.join(box.root, "release")
     if os.path.exists(release):
         os.unlink(release)
-    known = set(survival.list_ids(box))
+    known = set(cells.list_ids(box))
+    facts: Dict[str, Any] = {}
     at = len(b.read(driver.reports).splitlines())
     driver.orders.write(line + "\n")
     driver.orders.flush()
     told = lambda: dict(row.split() for row in b.read(driver.reports).splitlines()[at:])
     pid = int(b.wait_for(lambda: told().get("pid"), "the launch"))
+    if line.endswith(" stop"):
+        facts = _kill_keeper_of(int(b.wait_for(lambda: told().get("stopped"), line)))
     b.wait_for(lambda: told().get("status") or _interrupt(pid), "rlrun at its end or reading back: %s" % line)
     b.wait_for(lambda: told().get("status"), "the end of rlrun: %s" % line)
-    b.wait_for(lambda: is_lock_free() and (survival.find_runners() or not b.find_processes("rlrun: ")), "rest after " + line)
-    runners = survival.find_runners()
-    facts = {"order": line, "status": int(told()["status"]), "runs": len(runners), "pids": runners,
+    b.wait_for(lambda: is_lock_free() and (cells.find_runners() or not b.find_processes("rlrun: ")), "rest after " + line)
+    runners = cells.find_runners()
+    facts.update({"order": line, "status": int(told()["status"]), "runs": len(runners), "pids": runners,
              "rested": read_rows(box, known), "keeper": bool(b.find_processes("rlrun: keeper")),
-             "is_killed": "killed" in told()}
+             "is_killed": "killed" in told()})
     if runners and facts["is_killed"] and second:
         facts["second"] = b.run(second, b.make_env(box), box.root)
     open(release, "w").close()
-    b.wait_for(lambda: not survival.find_runners() and not b.find_processes("rlrun: "), "the end after " + line)
+    b.wait_for(lambda: not cells.find_runners() and not b.find_processes("rlrun: "), "the end after " + line)
     return dict(facts, ended=read_rows(box, known), is_killed="killed" in told())
+
+
+def _kill_keeper_of(pid: int) -> Dict[str, Any]:
+    """What becomes the runner stands still, its keeper is killed, and it goes on. Was the lock still held then?"""
+    keeper = b.describe_process(pid)["ppid"]
+    os.kill(keeper, signal.SIGKILL)
+    b.wait_for(lambda: not b.is_alive(keeper), "the keeper's end")
+    is_held = not is_lock_free()
+    os.kill(pid, signal.SIGCONT)
+    return {"is_held": is_held}
 
 
 def _interrupt(pid: int) -> bool:
     """Once this rlrun reads back, it is told to report at once."""
-    if survival.find_reading_back() != pid:
+    if cells.find_reading_back() != pid:
         return False
     os.kill(pid, signal.SIGTERM)
     return True
@@ -131,6 +144,14 @@ def play_kills(box: b.Box, role: int, more: int) -> Dict[str, Any]:
         facts.append(order(box, driver, where + " kill", () if any("second" in one for one in facts) else second))
     _stop(driver)
     return {"places": len(places), "kills": facts, "shown": {row["id"]: row["state"] for row in b.list_runs(box)}}
+
+
+def play_keeper_killed(box: b.Box) -> Dict[str, Any]:
+    """The keeper killed while its runner is about to be: after its fork, and just before its exec."""
+    driver = start_driver(box, b.check(box, CONFIG)["digest"])
+    facts = {place: order(box, driver, "2:child.py:exec_detached%s#1 stop" % place) for place in ("<fork", ">execve")}
+    _stop(driver)
+    return facts
 
 
 def _stop(driver: Driver) -> None:

@@ -48,7 +48,7 @@ def held_root(root, tmp_path):
 
 def make_machine(box):
     """Spool, tables and mailer of the box's own, over those of the machine."""
-    b.run(["sh", "-ec", """
+    done = b.run(["sh", "-ec", """
         mount -t tmpfs tmpfs /run && mkdir -p /run/sbin && : >/run/none
         mount --bind /usr/sbin /run/sbin && mount -t tmpfs tmpfs /usr/sbin
         ln -s /run/sbin/* /usr/sbin/ && rm -f /usr/sbin/sendmail
@@ -57,6 +57,7 @@ def make_machine(box):
         echo 0 >atjobs/.SEQ && chown daemon:daemon atjobs/.SEQ && chmod 600 atjobs/.SEQ
         mount -t tmpfs tmpfs /etc/cron.d && { [ ! -e /etc/crontab ] || mount --bind /run/none /etc/crontab; }
     """], {"PATH": _PATH}, "/")
+    assert done.code == 0, done.err
     with open("/usr/sbin/sendmail", "w") as out:
         out.write(SENDMAIL % box.folder)
     os.chmod("/usr/sbin/sendmail", 0o755)

@@ -46,8 +46,11 @@ def play_failed(box):
     now = time.time()
     far = copy_record(made["fails_late"], "20990101-000001-train-far")
     change(far, "record.json", id=os.path.basename(far), host="n7", boot_id="another", user="wei")
-    lost = copy_record(made["demo"], "20990101-000002-train-lost", ["exit.json"])
-    change(lost, "record.json", id=os.path.basename(lost), time_seconds=now - 60, experiment="lost-one")
+    b.add_to_file(os.path.join(box.folder, "cut.log"), "Total training steps: 90\n")
+    for name, logs in (("20990101-000002-train-lost", dict.fromkeys(("train_log", "launch_log"), box.folder + "/cut.log")),
+                       ("20990101-000006-train-done", {})):
+        lost = copy_record(made["demo"], name, ["exit.json"])
+        change(lost, "record.json", id=name, time_seconds=now - 60, **logs)
     old = copy_record(made["fails_late"], "20200101-000003-train-old")
     change(old, "exit.json", time_seconds=now - 90000, duration_seconds=5000)
     os.unlink(os.path.join(old, "record.json"))
@@ -86,6 +89,7 @@ def test_what_failed_is_listed_with_its_first_error_and_nothing_else(play, root)
     assert (found["far"]["host"], found["far"]["state"], found["far"]["user"]) == ("n7", "ended 1", "wei")
     assert found["far"]["first_error"]["text"] == found["fails_late"]["first_error"]["text"]
     assert (found["lost"]["state"], found["lost"]["ended_seconds"]) == ("lost", None)
+    assert "its log just stops" in found["lost"]["how"]
     assert found["never"]["how"].startswith("it did not start")
     assert "wei on n7" in facts["text"][1] and "its end was not recorded" in facts["text"][1]
     assert json.loads(facts["short"][1])["runs"] == []

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from . import kills, survival
+from . import cells, kills, survival
 from .survival import Cell
 
 # A row and a column for each; not their whole product, which would take minutes.
@@ -30,9 +30,9 @@ CELLS = {
         Cell("( … & ), then exit", "rlrun SIGKILLed", "back", 137),
     ],
     "no terminal": [
-        Cell("rlrun … | cat", "none", "up"),
+        Cell("rlrun … | cat", "nothing, it returns", "up"),
         Cell("rlrun … | cat", "rlrun SIGKILLed", "back", 137),
-        Cell("x=$(rlrun …)", "none", "up"),
+        Cell("x=$(rlrun …)", "nothing, it returns", "up"),
         Cell("x=$(rlrun …)", "rlrun SIGTERMed", "back"),
         Cell("bash -c, no terminal", "SIGHUP to the foreground group", "back", None),
         Cell("bash -c, no terminal", "shell SIGKILLed", "back", 0),
@@ -63,23 +63,23 @@ CELLS = {
 NEEDED = {"tmux": "tmux", "script -qc": "script", "su, another user": "su", "setpriv, another user": "setpriv"}
 
 
-def play_cells(box, cells):
-    return survival.play_cells(box, cells)
+def play_cells(box, played):
+    return cells.play_cells(box, played)
 
 
 @pytest.mark.parametrize("group", sorted(CELLS))
 def test_one_run_with_a_true_record_or_none(play, root, group):
-    survival.add_toy(root)
-    cells = [cell for cell in CELLS[group] if shutil.which(NEEDED.get(cell.start, "sh"), path="/usr/sbin:/usr/bin:/bin")]
-    told = play(play_cells, root, cells=cells, timeout=300)
-    assert len(told) == len(cells)
+    cells.add_toy(root)
+    played = [cell for cell in CELLS[group] if shutil.which(NEEDED.get(cell.start, "sh"), path="/usr/sbin:/usr/bin:/bin")]
+    told = play(play_cells, root, played=played, timeout=300)
+    assert len(told) == len(played)
     for facts in told:
         cell = Cell(*facts["cell"])
-        is_one = facts["runs"] == 1 and facts["alive"] == ["running"] and len(facts["states"]) == 1
-        is_none = facts["runs"] == 0 and facts["alive"] == [] and not set(facts["states"]) - {"not started", "unreadable"}
+        is_one = len(facts["runs"]) == 1 and facts["told"] == [["running", facts["runs"][0]]] and len(facts["states"]) == 1
+        is_none = facts["runs"] == facts["told"] == [] and not set(facts["states"]) - {"not started", "unreadable"}
         outcome = "one run, on its own to its end" if is_one else "none" if is_none else "neither one nor none"
         code = int(facts["code"]) if facts["code"] else None
-        survival.add_outcome(cell.start, survival.describe_end(cell), outcome, code, facts["runs"], facts["states"])
+        survival.add_outcome(cell.start, survival.describe_end(cell), outcome, code, len(facts["runs"]), facts["states"])
         assert is_one if cell.runs else is_none, facts
         assert cell.code is None or code == cell.code, facts
         assert not cell.state or facts["states"] == [cell.state], facts
@@ -112,3 +112,15 @@ def test_killed_at_any_place_it_leaves_a_run_and_its_record_or_none(play, root, 
         {0: "launching rlrun", 1: "keeper", 2: "process that becomes the runner"}[role], len(killed), facts["places"]),
         "one run, on its own to its end (%d), or none (%d)" % (sum(one["runs"] for one in killed), sum(
             1 for one in killed if not one["runs"])), None, max(one["runs"] for one in killed), states)
+
+
+def play_keeper_killed(box):
+    return kills.play_keeper_killed(box)
+
+
+def test_a_keeper_killed_in_the_midst_of_its_start_leaves_the_lock_to_the_runner(play, root):
+    """Between the fork of the runner and its exec nobody would see a run yet: the lock keeps the next launch out."""
+    kills.add_toy(root)
+    for place, one in play(play_keeper_killed, root).items():
+        assert one["is_held"], place
+        assert (one["runs"], one["status"], not kills.find_faults(one)) == (1, 0, True), one

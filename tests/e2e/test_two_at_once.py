@@ -8,21 +8,22 @@ import subprocess
 from checkouts import add_prime_config, build_prime_checkout, write_nvidia_smi
 
 from . import box as b
-from . import kills, survival
+from . import cells, kills
+from .surroundings import NOBODY
 from .test_prime_launch import HELD, QUICK
 
 # Who launches what: (checkout, user, config), in turn. The shared one is root's, and its group may write.
-STARTERS = (("own", 0, kills.CONFIG), ("nobody", survival.NOBODY, kills.CONFIG), ("shared", 0, kills.CONFIG),
-            ("shared", survival.NOBODY, kills.CONFIG), ("own", 0, "other"))
+STARTERS = (("own", 0, kills.CONFIG), ("nobody", NOBODY, kills.CONFIG), ("shared", 0, kills.CONFIG),
+            ("shared", NOBODY, kills.CONFIG), ("own", 0, "other"))
 
 
 def settle(box):
     """The three checkouts where both users may look, by name."""
-    first = survival.settle(box)
-    boxes = {"own": first, "nobody": survival.settle(box, survival.NOBODY)}
+    first = cells.settle(box)
+    boxes = {"own": first, "nobody": cells.settle(box, NOBODY)}
     root = "/srv/shared"
     shutil.copytree(box.root, root)
-    subprocess.check_call(["chgrp", "-R", str(survival.NOBODY), root])
+    subprocess.check_call(["chgrp", "-R", str(NOBODY), root])
     subprocess.check_call(["chmod", "-R", "g+rwXs", root])
     return dict(boxes, shared=first._replace(root=root))
 
@@ -31,7 +32,7 @@ def play_rush(box, size, rounds, seconds=0.0):
     """Rounds of launches, `size` of them started together, each round with digests of its own. With `seconds`, as many
     rounds as end within it."""
     boxes = settle(box)
-    homes = {0: boxes["own"].env["HOME"], survival.NOBODY: boxes["nobody"].env["HOME"]}
+    homes = {0: boxes["own"].env["HOME"], NOBODY: boxes["nobody"].env["HOME"]}
     told = []
     ends = b.time.monotonic() + seconds
     while len(told) < rounds and not (seconds and b.time.monotonic() > ends):
@@ -42,7 +43,7 @@ def play_rush(box, size, rounds, seconds=0.0):
         for name, _, config in STARTERS:
             if (name, config) not in digests:
                 digests[name, config] = b.check(boxes[name], config)["digest"]
-        known = {name: set(survival.list_ids(one)) for name, one in boxes.items()}
+        known = {name: set(cells.list_ids(one)) for name, one in boxes.items()}
         started = []
         for number in range(size):
             name, uid, config = STARTERS[number % len(STARTERS)]
@@ -63,7 +64,7 @@ def start(box, uid, env, number, words):
     def become():
         os.umask(0o002)
         if uid:
-            survival.demote(uid)
+            cells.demote(uid)
     with open(path, "wb") as out, open(path + ".err", "wb") as err:
         return subprocess.Popen([box.python, box.pyz] + words, cwd=box.root, env=env, stdin=subprocess.DEVNULL, stdout=out,
                                 stderr=err, preexec_fn=become), path
@@ -74,13 +75,13 @@ def finish(started):
     asked = set()
 
     def look():
-        pid = survival.find_reading_back()
+        pid = cells.find_reading_back()
         if pid and pid not in asked:
             asked.add(pid)
             os.kill(pid, signal.SIGTERM)
         return all(popen.poll() is not None for popen, _ in started)
     b.wait_for(look, "the end of all of them", 280)
-    runners = survival.find_runners()
+    runners = cells.find_runners()
     said = []
     for popen, path in started:
         out, err = b.read(path), b.read(path + ".err")
@@ -93,7 +94,7 @@ def end_runs(boxes):
     paths = [os.path.join(one.root, "release") for one in boxes]
     for path in paths:
         open(path, "w").close()
-    b.wait_for(lambda: not survival.find_runners() and not b.find_processes("rlrun: "), "the end of the run")
+    b.wait_for(lambda: not cells.find_runners() and not b.find_processes("rlrun: "), "the end of the run")
     for path in paths:
         os.unlink(path)
 
@@ -123,8 +124,8 @@ def play_prime_rush(box, size):
     started = []
     for number, path in enumerate(files):
         with open(path, "wb") as out, open(path + ".err", "wb") as err:
-            started.append(subprocess.Popen([box.python, box.pyz] + (other if number % 3 == 2 else words), cwd=box.root, stdout=out,
-                                            stderr=err, env=b.make_env(box, QUICK), stdin=subprocess.DEVNULL))
+            started.append(subprocess.Popen([box.python, box.pyz] + (other if number % 3 == 2 else words), cwd=box.root,
+                                            stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=b.make_env(box, QUICK)))
     b.wait_for(lambda: all(one.poll() is not None for one in started), "the end of all of them", 120)
     rows = b.list_runs(box)
     return {"codes": [one.returncode for one in started], "rows": rows, "err": [b.read(path + ".err") for path in files]}
@@ -133,7 +134,7 @@ def play_prime_rush(box, size):
 def test_of_several_on_the_same_gpus_and_ports_one_launches(play, tmp_path, fake_bin):
     root = build_prime_checkout(tmp_path / "prime")
     add_prime_config(root, "held", HELD)
-    write_nvidia_smi(str(fake_bin), [{"index": number, "uuid": "GPU-%d" % number, "used": 0, "total": 81559} for number in range(2)])
+    write_nvidia_smi(fake_bin, [{"index": number, "uuid": "GPU-%d" % number, "used": 0, "total": 81559} for number in range(2)])
     facts = play(play_prime_rush, root, size=5)
     assert sorted(facts["codes"]) == [0, 1, 1, 1, 1], facts
     assert [row["state"] for row in facts["rows"]] == ["running"], facts

@@ -65,6 +65,14 @@ def test_output_fits_the_stream(encoding):
         assert done.stdout == b"x L\\xe4uf \\xe9 |\n" and done.stderr == b"-\n"
 
 
+@pytest.mark.parametrize("encoding,answers", [("ascii", b"True False False\n"), ("latin-1", b"True True False\n"),
+                                              ("utf-8", b"True True True\n")])
+def test_a_line_to_paste_is_known_to_fit(encoding, answers):
+    done = run_code("print(T.can_print('a%'), T.can_print('L\xe4uf'), T.can_print('\u2014'))",
+                    env={"PYTHONPATH": ROOT, "PYTHONIOENCODING": encoding, "LC_ALL": "C"})
+    assert done.stdout == answers
+
+
 def test_a_reader_that_left_changes_nothing():
     """`rlrun runs | head -1`"""
     code = "import sys\nfor n in range(20000): T.print_result(t, 'x' * 99)\nT.print_note(t, 'done'); sys.exit(3)"

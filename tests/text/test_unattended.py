@@ -1,3 +1,4 @@
+import json
 import os
 import stat
 
@@ -107,3 +108,18 @@ def test_what_can_not_be_kept_is_said(tmp_path):
         assert "the rest is lost: %s/%s: " % (tmp_path, name) in unattended.describe_failure(kept, 1)
         assert words in unattended.describe_failure(kept, 1)
     assert (tmp_path / "target").read_text() == "", "nothing is written through a link"
+
+
+@pytest.mark.parametrize("code, told, said", [
+    (1, {"checks": [{"name": "x", "status": "pass", "detail": "y"},
+                    {"name": "gpu:foreign", "status": "blocks", "detail": "pid 7 (eve)"}]},
+     "rlrun: not launched (exit 1): gpu:foreign  pid 7 (eve)"),
+    (4, {"ended": {"status": None, "signal": "SIGKILL"}}, "rlrun: launched, and ended: killed by SIGKILL"),
+    (4, {"ended": {"status": 2, "signal": None}}, "rlrun: launched, and ended: ended 2"),
+    (4, {"ended": [1]}, "rlrun: launched, and ended: no reason was told"),
+])
+def test_the_line_of_an_object(tmp_path, code, told, said):
+    kept = unattended.hold()
+    unattended.keep(kept, json.dumps(told))
+    unattended.open_log(kept, str(tmp_path / "unattended.log"))
+    assert unattended.describe_failure(kept, code).startswith(said + " \u2014 ")
