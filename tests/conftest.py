@@ -48,6 +48,7 @@ LONG_FIRST = (
     "test_cron_launches_once_and_the_run_outlives_it",
     "test_a_run_that_says_nothing_for_a_minute_is_exit_4_and_left_alone",
     "test_G5_hang_is_bounded_and_leaves_nothing",
+    "test_one_run_with_a_true_record_or_none",
     "test_the_end_is_recorded_even_where_the_disk_was_full",
     "test_runs_tells_how_each_launch_ended",
     "test_waiters_launch_in_the_order_in_which_they_came",

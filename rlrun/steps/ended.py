@@ -101,10 +101,11 @@ def _is_fatal(found: Any, texts: List[Any], is_fresh: bool) -> bool:
 
 
 def name_result(ending: Optional[Ending]) -> str:
-    """In a word: `ended well`, `ended badly`, or `unknown` where neither exit nor log tell."""
+    """In a word: `ended well`, `ended` (with 0, and whether all its steps were done is not known), `ended badly`, or `unknown`
+    where neither exit nor log tell."""
     if ending is None or (ending.how == "ended" and ending.status is None):
         return "unknown"
-    return "ended well" if ending.how in ("ended well", "ended") else "ended badly"
+    return ending.how if ending.how in ("ended well", "ended") else "ended badly"
 
 
 def find_last_word(evidence: Evidence, errors: Tuple[Quote, ...]) -> Optional[Quote]:

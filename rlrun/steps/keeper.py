@@ -85,7 +85,7 @@ def heed_signals() -> None:
 def _keep(job: Job, tell: int) -> None:
     os.setsid()
     for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _pass_over)  # not SIG_IGN, which a program that is told of the run would inherit
     heed_signals()
     hide_command_line(_TITLE)
     _let_go_of_files([job.log_fd, job.lock_fd, tell])
@@ -108,6 +108,10 @@ def _keep(job: Job, tell: int) -> None:
     for fd in (tell, job.lock_fd, job.log_fd):
         os.close(fd)
     _wait(job, pid, started)
+
+
+def _pass_over(number: int, frame: Any) -> None:
+    """Nothing that is meant for a terminal's processes ends a keeper."""
 
 
 def _prepare_runner(folder: str, keeper_pid: int) -> None:

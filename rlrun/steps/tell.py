@@ -37,8 +37,8 @@ class Order(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What there is to tell. `event`: gate, stalled or ended; `result`: passed, failed, stalled, ended well, ended badly or
-    unknown; the rest of a run as its record has it, "" where that is not known."""
+    """What there is to tell. `event`: gate, stalled or ended; `result`: passed, failed, stalled, ended well, ended, ended
+    badly or unknown; the rest of a run as its record has it, "" where that is not known."""
 
     event: str
     result: str

@@ -118,7 +118,7 @@ def _play_launch(box: b.Box, cell: Cell, env: Dict[str, str], files: Dict[str, s
     started = end(cell, box, started, launching, files)
     _touch(box, "go")
     _wait_for_progress(box, started)
-    if launching and cell.code == 0 and not b.read(files["code"]):
+    if launching and cell.code in (0, None) and b.is_alive(launching):
         _hurry(launching)
     runs = find_runners()
     rows = [row for row in b.list_runs(box) if row["id"] not in known]

@@ -207,7 +207,8 @@ def play_ends(box):
         stopped = b.shell(box, stop)
         slurm.wait_for_state(cluster, stop.split()[-1], "CANCELLED")
         return {"states": list_states(box), "running": running, "report": done.out, "stopped": stopped.code, "stop": stop,
-                "shown": show_run(box), "status": [ask_status(box, name) for name in ("failed", "cancelled")]}
+                "shown": show_run(box), "status": [ask_status(box, name) for name in ("failed", "cancelled")],
+                "since": b.rlrun(box, "runs", "--failed-since", "1d")}
 
 
 def test_failed_and_cancelled(play, root):
@@ -220,6 +221,9 @@ def test_failed_and_cancelled(play, root):
     for one, words in zip(told["status"], ("job 1 FAILED", "job 2 CANCELLED")):
         assert words in one["ending"]["words"]
     assert find_row(told["shown"], "stop") == ""
+    code, out, err = told["since"]  # by their jobs: sbatch itself has ended 0
+    assert (code, err, out.count("\n  how: ")) == (0, "", 2), out
+    assert "Slurm: job 1 FAILED" in out and "Slurm: job 2 CANCELLED" in out, out
 
 
 # --- what sbatch refuses, is not there, or keeps waiting for
