@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, OperatorError
 from ..host import standing
-from ..stacks import load_stack
+from ..stacks import load_health, load_stack
 from ..steps import (approval, claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes,
                      survey, survival)
 from ..steps.board import pick_served
@@ -87,6 +87,7 @@ def launch_request(request: Request, where: shared.Where, choices: Choices, time
 
 def _import_rest(found: survey.Survey, choices: Choices) -> None:
     """Now, not after the question: the pyz may be replaced meanwhile."""
+    load_health(found.plan.stack)  # for the report
     if found.board.pid:
         from ..steps import board_link  # noqa: F401
     if found.plan.server_url:

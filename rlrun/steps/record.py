@@ -39,6 +39,7 @@ def create(plan: Plan, now_seconds: float, is_private: bool) -> Paths:
     where that can't be done: no room, no permission, a quota."""
     stamp = make_stamp(now_seconds)
     name = "%s-%s-%s" % (stamp, plan.kind, _UNSAFE.sub("_", os.path.splitext(os.path.basename(plan.config))[0])[:80])
+    record = ""
     try:
         os.makedirs(os.path.join(plan.root, FOLDER), exist_ok=True)
         record = _create_new(lambda suffix: _make_folder(os.path.join(plan.root, FOLDER, name + suffix)))
@@ -50,8 +51,17 @@ def create(plan: Plan, now_seconds: float, is_private: bool) -> Paths:
         log, fd = _create_new(lambda suffix: _open_new(
             os.path.join(plan.root, "logs", "launch_%s%s.log" % (stamp, suffix)), 0o600 if is_private else 0o644))
     except OSError as error:
+        _drop_empty(record)
         raise refuse_write(error, os.path.join(plan.root, "logs"))
     return Paths(record, log, fd, stamp)
+
+
+def _drop_empty(folder: str) -> None:
+    """The folder that was made just now and could hold nothing: it would be told as a record that can't be read."""
+    try:
+        os.rmdir(folder)
+    except OSError:  # something is in it, or there is none
+        pass
 
 
 def refuse_write(error: OSError, where: str) -> OperatorError:

@@ -11,6 +11,7 @@ import pytest
 from checkouts import add_config
 
 from . import box as b
+from . import survival
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MISSING = [name for name in ("cron", "crontab", "atd", "at") if not shutil.which(name, path=_PATH)]
@@ -98,6 +99,13 @@ def wait_for_rlrun():
     b.wait_for(lambda: not b.find_processes("--quiet-unless-failed") + b.find_processes("rlrun: launching"), "the end of rlrun")
 
 
+def note_outcome(start, after, ended, runs):
+    """A row of the table of tested survival: `after` the daemon's end, and when the run was over."""
+    is_one = runs == 1 and after["lives"] and ended["id"] == after["id"] and ended["state"] == "ended 0"
+    survival.add_outcome(start, "the daemon SIGKILLed, after rlrun's report", "one run, on its own to its end" if is_one else
+                         "neither one nor none", None, runs, [ended["state"]])
+
+
 def play_cron(box):
     make_machine(box)
     printed = schedule(box).out
@@ -135,6 +143,7 @@ def test_cron_launches_once_and_the_run_outlives_it(play, held_root):
     assert told.startswith("rlrun: not launched (exit 3): plan ") and "was launched already" in told
     assert told.endswith("all of it: %s/logs/rlrun/unattended.log" % held_root)
     assert [one["id"] for one in facts["runs"]] == [facts["first"]["id"]]
+    note_outcome("cron", facts["after_cron"], facts["ended"], len(facts["runs"]))
     assert "Launched (background)" in facts["log"] and facts["log"].count(": exit 0\n") == 1
     code, out, err = facts["again"]
     assert (code, out, err.count("\n")) == (3, "", 1) and "was launched already" in err
@@ -164,3 +173,4 @@ def test_at_launches_in_crons_environment_and_the_run_outlives_it(play, held_roo
     assert len(facts["end"]) == 12 and facts["end"].endswith("0200")
     assert facts["submitted"][0] == 0 and facts["first"]["lives"] and facts["lives"], facts["submitted"]
     assert facts["ended"]["state"] == "ended 0" and facts["mails"] == []
+    note_outcome("at", facts["first"], facts["ended"], 1)
