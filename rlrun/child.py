@@ -69,8 +69,10 @@ def _hold_signals(caught: List[int]) -> Dict[int, Callable[..., Any]]:
     return previous
 
 
-def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Outcome:
-    """Waits for a started program and gives its Outcome; ends its whole group at the limits and on any exception."""
+def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX_OUTPUT_BYTES,
+           spare_group: bool = False) -> Outcome:
+    """Waits for a started program and gives its Outcome; ends its whole group at the limits and on any exception. With
+    `spare_group` what a program that ended by itself left behind lives on: a mailer hands over to one that does the work."""
     popen = running.popen
     if popen is None:
         code = running.failure.errno or 0 if running.failure else 0
@@ -83,7 +85,7 @@ def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX
     seconds = time.monotonic() - running.started  # without the time that it takes to end it
     if how:
         end_group(popen)
-    elif is_held:
+    elif is_held and not spare_group:
         _kill_group(popen.pid)  # what the program left behind in its own group
     for pipe in (popen.stdout, popen.stderr):
         if pipe:
@@ -96,9 +98,9 @@ def finish(running: Running, timeout_seconds: float, max_output_bytes: int = MAX
 
 def run(argv: Sequence[str], timeout_seconds: float, *, cwd: Optional[str] = None,
         env: Optional[Dict[str, str]] = None, merge: bool = False,
-        max_output_bytes: int = MAX_OUTPUT_BYTES, stdin: int = subprocess.DEVNULL) -> Outcome:
+        max_output_bytes: int = MAX_OUTPUT_BYTES, stdin: int = subprocess.DEVNULL, spare_group: bool = False) -> Outcome:
     """Runs a program to its end: `start` and `finish` in one."""
-    return finish(start(argv, cwd=cwd, env=env, merge=merge, stdin=stdin), timeout_seconds, max_output_bytes)
+    return finish(start(argv, cwd=cwd, env=env, merge=merge, stdin=stdin), timeout_seconds, max_output_bytes, spare_group)
 
 
 def _collect(popen: "subprocess.Popen[bytes]", deadline: float, limit: int) -> Tuple[str, bytes, bytes, bool]:
@@ -191,8 +193,8 @@ def exec_detached(argv: Sequence[str], cwd: str, env: Dict[str, str], log_fd: in
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.chdir(cwd)
             os.execve(executable, list(argv), env)
-        except OSError as error:
-            os.write(tell, str(error.errno or errno.EIO).encode())
+        except Exception as error:  # ValueError: a NUL, a name that is none
+            os.write(tell, str(getattr(error, "errno", None) or errno.EINVAL).encode())
         finally:
             os._exit(127)
     os.close(tell)

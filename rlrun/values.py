@@ -371,7 +371,6 @@ class Readback(NamedTuple):
 
 class Choices(NamedTuple):
     """The operator's answers; empty is "not answered"."""
-
     confirm: str
     again: bool
     mode: str  # background, foreground
@@ -383,6 +382,7 @@ class Choices(NamedTuple):
     wait_seconds: Optional[float] = None  # how long to wait for a free machine
     look_seconds: float = 30.0  # between two whole looks while waiting
     notify: Tuple[str, ...] = ()  # the program that is told of the run's gate, stall and end
+    unattended: Tuple[str, ...] = ()  # the options of commands/unattended.py as they were given, for a line that is pasted
     scope: Any = None  # what steps/scope.py tells of the scope that this rlrun is in, where it was asked for
 
 

@@ -75,11 +75,12 @@ def launch_request(request: Request, where: shared.Where, choices: Choices, time
     try:
         if choices.wait_seconds is not None:
             found, leave = unattended.wait_until_free(found, look, where, choices, environ, secrets, terminal)
+            secrets = surveying.collect_secrets(found, environ)  # the config may be another one by now
         if found.verdict.blocking:
             return _refuse_verdict(found, where, terminal, secrets)
         return _go_on(found, where, choices, environ, secrets, terminal, leave)
     except OperatorError as error:  # the same facts as a check's, whatever came of it
-        error.shape = dict(shapes.shape_check(found, secrets), command=where.command, launched=False, **error.shape)
+        error.shape = dict(dict(shapes.shape_check(found, secrets), command=where.command, launched=False), **error.shape)
         raise
     finally:
         leave()
@@ -87,8 +88,9 @@ def launch_request(request: Request, where: shared.Where, choices: Choices, time
 
 def _import_rest(found: survey.Survey, choices: Choices) -> None:
     """Now, not after the question: the pyz may be replaced meanwhile."""
+    from ..text import bug  # noqa: F401
     load_health(found.plan.stack)  # for the report
-    if found.board.pid:
+    if found.board.pid or choices.wait_seconds is not None:  # one may be there after the wait
         from ..steps import board_link  # noqa: F401
     if found.plan.server_url:
         from ..host import web  # noqa: F401
@@ -206,8 +208,9 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
     finally:
         lock.release(held)
         leave()
-    written["survival"]["verified"] = survival.verify(started, here, choices.scope)
     try:
+        launch.note_started(started, written)
+        written["survival"]["verified"] = survival.verify(started, here, choices.scope)
         return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal, choices.server_seconds)
     except Exception as failure:  # whatever it is, the run lives, and must not be denied
         raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, plan, started)

@@ -12,7 +12,7 @@ from ..errors import BLOCKED, MACHINE, NOT_CONFIRMED, OK, USAGE, OperatorError
 from ..steps import confirm, crontab, judge, moves, records, saved_plan, survey, wait_free
 from ..text import report
 from ..text import terminal as term
-from ..text.durations import format_elapsed
+from ..text.durations import format_elapsed, write_duration
 from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls
 from ..values import Check, Choices, Verdict
@@ -138,7 +138,7 @@ def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: cro
     words += ["--again"] if options.again or options.daily else []
     words += ["--scope"] if options.scope else []
     for option, value in (("--board", options.board), ("--old-log", options.old_log), ("--notify", options.notify),
-                          ("--wait-free", "" if options.wait_free is None else _write_time(options.wait_free))):
+                          ("--wait-free", "" if options.wait_free is None else write_duration(options.wait_free))):
         words += [option, value] if value else []
     words += (["--notify-shell"] if options.notify_shell else []) + ["--quiet-unless-failed"]
     words += ["--"] + list(plan.overrides) if plan.overrides else []
@@ -153,12 +153,6 @@ def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: cro
         crontab.make_crontab_line(when, crontab.make_command(_confirm(job, "0" * 8)))
         notes.append("PATH is shorter in it than here, or the line would be too long for cron: %s" % job.path)
     return job, notes
-
-
-def _write_time(seconds: float) -> str:
-    whole = max(1, round(seconds))
-    size, unit = next(pair for pair in ((3600, "h"), (60, "m"), (1, "s")) if whole % pair[0] == 0)
-    return "%d%s" % (whole // size, unit)
 
 
 def _list_config(where: shared.Where, found: survey.Survey) -> List[str]:
@@ -207,7 +201,7 @@ def _ask_check(job: crontab.Job, found: survey.Survey, options: Any) -> Tuple[Di
         place = job.words.index("--confirm")
         words = [job.python, job.program, "check"] + list(job.words[1:place]) + ["--json", "--save", saved]
         words += ["--dry-run-timeout", "%g" % options.dry_run_timeout]
-        words += ["--valid-for", _write_time(options.valid_for)] if options.valid_for is not None else []
+        words += ["--valid-for", write_duration(options.valid_for)] if options.valid_for is not None else []
         words += ["--"] + list(found.plan.overrides) if found.plan.overrides else []
         home, user = crontab.find_home()
         outcome = child.run(words, options.dry_run_timeout + _REPORT_SECONDS, cwd=job.root,

@@ -9,7 +9,7 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..host import standing
 from ..steps import record, survey
 from ..text import terminal as term
-from ..text.durations import parse_duration
+from ..text.durations import parse_duration, write_duration
 from ..text.redact import redact
 from ..text.shell import escape_controls
 from ..values import Choices
@@ -58,7 +58,17 @@ def read_choices(options: Any, choices: Choices) -> Choices:
         from ..steps import notify
         words = notify.prepare(options.notify, options.notify_shell, dict(os.environ))
     return choices._replace(plan_file=options.plan, valid_seconds=options.valid_for, wait_seconds=options.wait_free,
-                            look_seconds=options.look_every, notify=words)
+                            look_seconds=options.look_every, notify=words, unattended=_list_words(options))
+
+
+def _list_words(options: Any) -> Tuple[str, ...]:
+    """These options again, for a line that is to do the same."""
+    times = (("--valid-for", options.valid_for), ("--wait-free", options.wait_free))
+    words = ["--plan", os.path.abspath(options.plan)] if options.plan else []
+    words += [word for name, seconds in times if seconds is not None for word in (name, write_duration(seconds))]
+    words += ["--notify", options.notify] if options.notify else []
+    return tuple(words + ["--" + name.replace("_", "-") for name in ("scope", "notify_shell", "quiet_unless_failed")
+                          if getattr(options, name)])
 
 
 def enter_scope(is_asked_for: bool) -> Any:

@@ -133,6 +133,7 @@ def describe_confirm_line(plan: Plan, value: str, questions: List[Question], cho
     for name in ("board", "old-log"):
         if given[name]:
             words += ["--" + name, given[name]]
+    words += redact_words(choices.unattended, secrets)
     shown = redact_words(plan.overrides, secrets)  # a key that was typed is not shown: it has to be typed again
     rest = " -- " + quote_words(shown) if plan.overrides and command == "run" else ""
     before = "".join(quote_assignment(word) + " " for word in plan.from_environ)

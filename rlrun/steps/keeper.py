@@ -96,7 +96,7 @@ def _keep(job: Job, tell: int) -> None:
     except OSError as error:
         pid, code = -1, error.errno or 0
     if pid < 0:
-        _write_answer(job.record, {"errno": code})
+        _write_once(job.record, "keeper.json", {"errno": code})  # rlrun is told as well
         os.write(tell, json.dumps({"errno": code}).encode("ascii"))
         return
     identity = procs.read_identity(pid)
@@ -131,13 +131,6 @@ def _raise_open_files() -> None:
         pass
 
 
-def _write_answer(folder: str, answer: Dict[str, Any]) -> None:
-    try:
-        record.write_json(folder, "keeper.json", answer)
-    except OSError:
-        pass  # rlrun is told as well
-
-
 def _note_bug(folder: str) -> None:
     try:
         import traceback
@@ -166,11 +159,16 @@ def _wait(job: Job, pid: int, started: float) -> None:
     result = {"schema": record.SCHEMA, "status": None if killed else os.WEXITSTATUS(status),
               "signal": child.signal_name(os.WTERMSIG(status)) if killed else None, "time_seconds": ended,
               "duration_seconds": round(ended - started, 3), "max_rss_kib": usage.ru_maxrss}
-    _write_stubbornly(job.record, "exit.json", result)
+    is_written = _write_once(job.record, "exit.json", result)
     for thread in threads:
         thread.join(_JOIN_SECONDS)
-    if job.after:
-        job.after(result)
+    if job.after:  # also where the disk is full: somebody has to know
+        try:
+            job.after(result)
+        except BaseException:
+            _note_bug(job.record)
+    if not is_written:
+        _write_stubbornly(job.record, "exit.json", result)
 
 
 def _link(job: Job, is_over: "threading.Event") -> None:
@@ -189,14 +187,20 @@ def _watch(job: Job, is_over: "threading.Event") -> None:
         _note_bug(job.record)
 
 
+def _write_once(folder: str, name: str, value: Dict[str, Any]) -> bool:
+    try:
+        record.write_json(folder, name, value)
+    except OSError:
+        return False
+    return True
+
+
 def _write_stubbornly(folder: str, name: str, value: Dict[str, Any]) -> None:
     """A disk that is full now may have room in a while; the exit status is worth waiting for."""
     for _ in range(360):
-        try:
-            record.write_json(folder, name, value)
+        if _write_once(folder, name, value):
             return
-        except OSError:
-            time.sleep(10)
+        time.sleep(10)
 
 
 def _let_go_of_files(keep: List[int]) -> None:

@@ -35,7 +35,8 @@ def make_environment(plan: Plan, environ: Dict[str, str]) -> Dict[str, str]:
     """The run's environment: the operator's, without the switches that would keep the runner from launching and what --drop-env
     leaves out, with the folder first on PATH that the runner takes its programs from, and with Python's output unbuffered: of
     what is buffered when a trainer is killed, its last words, no log would tell."""
-    env = {name: value for name, value in environ.items() if name not in plan.drop_env and name not in plan.dropped}
+    env = {name: value for name, value in environ.items()  # what has no name can't be handed on (`env =x`)
+           if name and name not in plan.drop_env and name not in plan.dropped}
     env.setdefault("PYTHONUNBUFFERED", "1")
     if plan.path_first:
         env["PATH"] = plan.path_first + os.pathsep + env.get("PATH", os.defpath)
@@ -46,7 +47,7 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
            link: Optional[Callable[[Callable[[], bool]], Dict[str, Any]]],
            watch: Optional[Callable[[Callable[[], bool]], None]] = None,
            after: Optional[Callable[[Dict[str, Any]], None]] = None) -> Launch:
-    """Starts keeper and runner, and completes the record. Raises OperatorError (exit 5) where the runner can't start.
+    """Starts keeper and runner. Raises OperatorError (exit 5) where the runner can't start.
 
     The lock goes over to the keeper, which lets it go once the runner runs. Signals are held back when this returns: the
     caller heeds them once it can tell of the launch. `link`, `watch`, `after`: see keeper.Job.
@@ -69,12 +70,17 @@ def launch(plan: Plan, paths: record.Paths, held: lock.Lock, environ: Dict[str, 
                             "Tried: %s in %s; its record is %s" % (" ".join(plan.argv), plan.root, paths.record), MACHINE,
                             "runner")
     identity = Identity(int(answer["pid"]), int(answer["start_ticks"]), procs.read_boot_id())
-    written.update(state="launched", runner={"pid": identity.pid, "start_ticks": identity.start_ticks,
-                                             "pgid": int(answer["pgid"]), "keeper": int(answer["keeper"])},
-                   limits={"open_files": procs.read_open_files_limit(identity.pid),
-                           "open_files_here": procs.read_open_files_limit(os.getpid())})
-    save(paths.record, written)
     return Launch(paths.record, paths.launch_log, identity, int(answer["pgid"]), int(answer["keeper"]))
+
+
+def note_started(started: Launch, written: Dict[str, Any]) -> None:
+    """Completes the record: the runner, and what it got of the machine's limits."""
+    runner = started.runner
+    written.update(state="launched", runner={"pid": runner.pid, "start_ticks": runner.start_ticks, "pgid": started.pgid,
+                                             "keeper": started.keeper_pid},
+                   limits={"open_files": procs.read_open_files_limit(runner.pid),
+                           "open_files_here": procs.read_open_files_limit(os.getpid())})
+    save(started.record, written)
 
 
 def save(folder: str, written: Dict[str, Any]) -> None:

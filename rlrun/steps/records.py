@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -12,6 +13,7 @@ from ..values import Identity, Process, RunRow
 
 SCHEMA = 1
 FOLDER = os.path.join("logs", "rlrun")
+_UNATTENDED = re.compile(r"unattended(-[0-9]+)?\.log\Z")  # what text/unattended.py keeps there
 PLANS = "plans"  # beside the records: what was approved and not launched yet; see saved_plan.py
 # The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
 UNKNOWN_SECONDS = float("nan")
@@ -36,7 +38,7 @@ def list_names(root: str) -> List[str]:
     """The names of a checkout's records, the newest first."""
     try:
         names = os.listdir(os.path.join(root, FOLDER))
-        return sorted((name for name in names if name != PLANS and not name.endswith(".log")), reverse=True)
+        return sorted((name for name in names if name != PLANS and not _UNATTENDED.match(name)), reverse=True)
     except OSError:
         return []
 

@@ -33,6 +33,13 @@ def format_age(seconds: float) -> str:
     return "in " + format_elapsed(-seconds) if seconds < 0 else format_elapsed(seconds) + " ago"
 
 
+def write_duration(seconds: float) -> str:
+    """`6h`, `90m`, `45s`: as parse_duration takes it, in whole seconds, at least one."""
+    whole = max(1, round(seconds))
+    size, unit = next(pair for pair in ((3600, "h"), (60, "m"), (1, "s")) if whole % pair[0] == 0)
+    return "%d%s" % (whole // size, unit)
+
+
 def parse_duration(text: str) -> float:
     """Takes `6h`, `90m`, `45s`, `1h30m`, `1.5h`, `2d` or plain seconds; gives seconds. Raises ValueError otherwise."""
     word = text.strip().lower()

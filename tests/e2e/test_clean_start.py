@@ -22,7 +22,7 @@ def drop_and_launch(box):
     line = [line for line in text.out.splitlines() if line.startswith("Launch: ")][0][len("Launch: "):]
     if not os.access(box.pyz, os.X_OK):
         line = line.replace("python3", box.python, 1)
-    done = b.shell(box, line + " --json", env=env)
+    done = b.shell(box, "env =nameless %s --json" % line, env=env)  # a variable without a name can't be handed on
     found = json.loads(done.out)
     runner = read_environ(found["runner"]["pid"])
     limits = b.read("/proc/%d/limits" % found["runner"]["pid"])

@@ -333,12 +333,15 @@ def play_full_later(box):
     logs = os.path.join(box.root, "logs")
     os.makedirs(logs, exist_ok=True)
     subprocess.check_call(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", logs])
-    found = b.launch(box, "off_repo_log", "--board", "leave", env=b.LONG)
+    told = os.path.join(box.folder, "told")
+    notify = "sh -c 'printf %%s \"$RLRUN_EVENT $RLRUN_SIGNAL\" >%s'" % told
+    found = b.launch(box, "off_repo_log", "--board", "leave", "--notify", notify, env=b.LONG)
     filler = os.path.join(logs, "filler")
     subprocess.call(["dd", "if=/dev/zero", "of=" + filler], stderr=subprocess.DEVNULL)
     os.killpg(found["runner"]["pgid"], signal.SIGKILL)
     b.wait_for(lambda: not b.list_group(found["runner"]["pgid"]), "the end of the run")
     before = b.list_runs(box)[0]["state"]
+    b.wait_for(lambda: b.read(told) == "ended SIGKILL", "the notice of the end, though nothing can be recorded")
     keeper = b.is_alive(found["runner"]["keeper"])
     os.unlink(filler)
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the keeper's end")

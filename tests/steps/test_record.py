@@ -171,3 +171,13 @@ def test_a_launch_notes_its_table_of_pids(tmp_path):
     written = record.write_plan(paths, plan, Git("", "", (), "", "no git"), print_, (), {})
     own = os.readlink("/proc/self/ns/pid")
     assert written["pid_namespace"] == own and not records.is_elsewhere(records.read_record(str(tmp_path)))
+
+
+def test_what_lies_beside_the_records_is_none(tmp_path):
+    folder = tmp_path / "logs" / "rlrun"
+    for name in ("20260802-131455-train-a.log", "20260802-131456-train-unattended.log", "plans"):
+        (folder / name).mkdir(parents=True)
+    for name in ("unattended.log", "unattended-1000.log"):
+        (folder / name).write_text("")
+    assert [one["id"] for one in records.list_records(str(tmp_path))] == [
+        "20260802-131456-train-unattended.log", "20260802-131455-train-a.log"]

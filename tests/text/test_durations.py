@@ -44,3 +44,8 @@ def test_what_is_no_duration(text):
     with pytest.raises(ValueError) as error:
         durations.parse_duration(text)
     assert "not a duration" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("seconds, words", [(21600, "6h"), (5400, "90m"), (90, "90s"), (0.2, "1s"), (86400, "24h"), (59.6, "1m")])
+def test_a_duration_is_written_as_it_is_read(seconds, words):
+    assert durations.write_duration(seconds) == words and durations.parse_duration(words) == max(1, round(seconds))
