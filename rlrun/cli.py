@@ -62,7 +62,8 @@ def main(argv: List[str]) -> int:
         return _run_caught(argv, None)
     from .text import unattended
     kept = unattended.hold()
-    return _close(kept, _run_caught(argv, kept))
+    _head_log(argv, kept)
+    return _close(argv, kept, _run_caught(argv, kept))
 
 
 def _is_unattended(argv: List[str]) -> bool:
@@ -94,12 +95,21 @@ def _run_caught(argv: List[str], kept: Any) -> int:
         return _report_bug(argv, kept)
 
 
-def _close(kept: Any, code: int) -> int:
+def _close(argv: List[str], kept: Any, code: int) -> int:
     """The end of a launch that nobody looked at: silence, or one line."""
     import time
 
     from .text import unattended
     from .text.terminal import make_terminal, print_error
+    if "path" not in kept.facts:  # it ended before a checkout was looked for
+        words = _split_overrides(argv)[0]
+        try:
+            from .commands.options import keep_output
+            from .steps import orient
+            root = words[words.index("--root") + 1] if "--root" in words[:-1] else ""
+            keep_output(make_terminal("never", False, False, kept), orient.find_checkout(root, "").root)
+        except Exception:  # the line says that nothing is kept
+            pass
     unattended.close_log(kept, code, time.time())
     if code != errors.OK:
         print_error(make_terminal("never", False, False), unattended.describe_failure(kept, code))
@@ -120,8 +130,9 @@ def _run(argv: List[str], kept: Any = None) -> int:
     if command is None:
         raise errors.OperatorError("no command %r" % words[0], _suggest(words[0]), errors.USAGE, "usage")
     options = _parse(command, words[1:])
-    if kept is not None:
-        _head_log(argv, kept)
+    if kept is not None and options.json:
+        raise errors.OperatorError("--json prints an object, and --quiet-unless-failed prints nothing", "Leave one of them away.",
+                                   errors.USAGE, "usage")
     from .text.terminal import make_terminal
     terminal = make_terminal(options.color, options.quiet, options.json, kept)
     return int(_load(command).run(options, terminal, overrides))
@@ -180,7 +191,8 @@ def _parse(command: Command, words: List[str]) -> Any:
         if rest and hasattr(options, "config") and not any(word.startswith("-") for word in rest):
             options.config, rest = list(options.config) + rest, []
         if rest:
-            parser.error("unrecognized arguments: %s" % " ".join(rest))
+            known = sorted(word for action in parser._actions for word in action.option_strings if len(word) > 2)
+            parser.error("unrecognized arguments: %s%s" % (" ".join(rest), _suggest_option(rest[0], known)))
         return options
     except SystemExit as error:
         raise _Done(int(error.code or 0))
@@ -207,6 +219,12 @@ def _suggest(word: str) -> str:
     import difflib
     close = difflib.get_close_matches(word, [command.name for command in COMMANDS], 1)
     return "Did you mean `rlrun %s`?" % close[0] if close else "rlrun --help lists the commands."
+
+
+def _suggest_option(word: str, known: List[str]) -> str:
+    import difflib
+    close = difflib.get_close_matches(word.partition("=")[0], known, 1) if word.startswith("--") else []
+    return " (did you mean %s?)" % close[0] if close else ""
 
 
 def _print_overview(is_asked_for: bool) -> int:

@@ -139,7 +139,7 @@ class Request(NamedTuple):
     overrides: Tuple[str, ...]
     more: Tuple[Config, ...] = ()  # further configs, which the runner merges over the first one, left to right
     runner: Tuple[str, ...] = ()  # what the operator wants the runner to be started with, empty: the stack's own choice
-    dropped: Dict[str, str] = {}  # what --drop-env took out of the environment
+    dropped: Optional[Dict[str, str]] = None  # what --drop-env took out of the environment; None: it was not asked for
 
 
 class PreflightLine(NamedTuple):

@@ -121,7 +121,7 @@ def test_inherited_names_are_told_whole():
     from rlrun.host import inherited
     text = " ".join(BY_NAME["env:inherited"].means)
     families = tuple(family + "*" for family in inherited._FAMILIES) + ("SLURM_*", "RAY_ADDRESS", "MASTER_ADDR")
-    for name in inherited._SINGLE_NAMES + inherited._SLURM_KEPT + inherited._IDENTITIES + families:
+    for name in inherited._SINGLE_NAMES + inherited._SLURM_TELLING + inherited._SLURM_KEPT + inherited._IDENTITIES + families:
         assert re.search(r"(?<![A-Z_])%s(?![A-Z_])" % re.escape(name), text), name
 
 

@@ -45,12 +45,14 @@ def check_answers(found: survey.Survey, where: shared.Where, choices: Choices, s
     if choices.confirm:
         look = shared.name_again("export" if where.again else "check", where, plan, secrets)
         approval.check_confirmed(found, choices, look, secrets, time.time())
-    is_again = choices.again or bool(records.find_launched(plan.root, found.fingerprint.digest))
+    earlier = records.find_launched(plan.root, found.fingerprint.digest)
+    is_again = choices.again or earlier is not None
     line = confirm.describe_confirm_line(plan, found.fingerprint.digest, questions, choices._replace(again=is_again),
                                          shared.name_config(where, plan), shared.name_program(), where.command, secrets)
     if not terminal.is_interactive:
         if not choices.confirm:
-            error = OperatorError("not confirmed: nobody can be asked here; nothing was launched",
+            known = "; this very plan was launched before: %s" % earlier["id"] if earlier else ""
+            error = OperatorError("not confirmed: nobody can be asked here; nothing was launched%s" % known,
                                   "If the plan above is right:\n  %s" % line, NOT_CONFIRMED, "not-confirmed")
             error.shape = {"digest": found.fingerprint.digest, "line": line}
             raise error

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "checkpoint, each on a GPU of its own (default: 1)")
     parser.add_argument("--root", default="", metavar="DIR", help="the checkout (else around the working directory, else around "
                                                                  "RUN)")
-    parser.add_argument("--confirm", default="", metavar="DIGEST", help="launch if the plan still has this digest (without a "
+    parser.add_argument("--confirm", default=None, metavar="DIGEST", help="launch if the plan still has this digest (without a "
                         "terminal it is printed)")
     parser.add_argument("--again", action="store_true", help="launch a confirmed plan that was launched already")
     modes = parser.add_mutually_exclusive_group()
@@ -52,7 +52,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     """One conversion. Exit codes as `run` has them."""
     if overrides:
         raise OperatorError("export takes no words after --: %s" % " ".join(overrides), "rlrun export --help", USAGE, "overrides")
-    choices = Choices(confirm.check_digest(options.confirm) if options.confirm else "", options.again,
+    choices = Choices(confirm.check_digest(options.confirm) if options.confirm is not None else "", options.again,
                       "foreground" if options.foreground else "background" if options.background else "", "", "")
     checkout = orient.find_checkout(options.root, options.run)
     find_export = getattr(load_stack(checkout.stack), "find_export", None)

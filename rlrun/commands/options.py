@@ -5,6 +5,7 @@ import sys
 from typing import Any, List, NamedTuple, Tuple
 
 from ..errors import USAGE, OperatorError
+from ..host import files
 from ..steps import orient
 from ..text import terminal as term
 from ..text.redact import redact_words
@@ -52,10 +53,21 @@ def read_where(options: Any, overrides: Tuple[str, ...]) -> Where:
                  drop_env=getattr(options, "drop_env", False))
 
 
+def keep_output(terminal: term.Terminal, root: str) -> None:
+    """From here on what an unattended launch says is kept in this checkout."""
+    if terminal.kept is not None:
+        path = os.path.join(root, _UNATTENDED)
+        try:
+            files.make_folder(os.path.dirname(path))
+        except OSError:
+            pass  # it is told when the file can't be written
+        term.keep_output(terminal, path)
+
+
 def find_request(where: Where, terminal: term.Terminal) -> Request:
     """Step 0 for a command: at a terminal an absent or ambiguous config is asked for, elsewhere it is listed (exit 2)."""
     checkout = orient.find_checkout(where.root, where.words[0] if where.words else "")
-    term.keep_output(terminal, os.path.join(checkout.root, _UNATTENDED))
+    keep_output(terminal, checkout.root)
     orient.refuse_several(checkout, where.words)
     configs = [_find_one(checkout, word, where.kind, terminal) for word in where.words or ("",)]
     request = orient.make_request(checkout, configs, where.overrides, where.kind, where.runner)

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`. Each question has one that answers it."""
     shared.add_where(parser)
     surveying.add_timeout(parser)
-    parser.add_argument("--confirm", default="", metavar="DIGEST",
+    parser.add_argument("--confirm", default=None, metavar="DIGEST",
                         help="launch if the plan still has this digest (check prints it)")
     parser.add_argument("--again", action="store_true", help="launch a confirmed plan that was launched already")
     modes = parser.add_mutually_exclusive_group()
@@ -56,7 +56,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 
 def read_choices(options: Any) -> Choices:
     """The answers that the command line gives. OperatorError (exit 2) for a digest that is none."""
-    return Choices(confirm.check_digest(options.confirm) if options.confirm else "", options.again,
+    return Choices(confirm.check_digest(options.confirm) if options.confirm is not None else "", options.again,
                    "foreground" if options.foreground else "background" if options.background else "",
                    options.board, options.old_log, options.server_timeout)
 
@@ -131,7 +131,9 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
 def _refuse_verdict(found: survey.Survey, where: shared.Where, terminal: term.Terminal, secrets: Tuple[str, ...]) -> int:
     if terminal.is_json:
         shape = shapes.shape_check(found, secrets)
-        shape.update(command=where.command, launched=False, reason="blocked")
+        first = next((check.fix for check in found.verdict.checks if check.status == "blocks" and check.fix), "")
+        shape.update(command=where.command, launched=False, reason="blocked", exit=BLOCKED, hint=first or None,
+                     error="the verdict is NO: %s" % ", ".join(found.verdict.blocking))
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
     lines = ["Preflight failed — fix the items below before `rlrun %s`." % where.command, ""]
     lines += checked.render(found, terminal, secrets, where.command)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import standing
-from ..steps import record, survey
+from ..steps import approval, record, survey
 from ..text import terminal as term
 from ..text.durations import parse_duration, write_duration
 from ..text.redact import redact
@@ -19,6 +19,7 @@ from . import options as shared
 Watch = Callable[[Callable[[], bool]], None]
 Look = Callable[[Callable[[], None]], survey.Survey]
 After = Callable[[Dict[str, Any]], None]
+_LEAST_LOOK_SECONDS = 0.2  # more often, it would be felt by the runs that are waited for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "say, counted from `check --save`")
     group.add_argument("--wait-free", type=parse_time, default=None, metavar="TIME", help="wait so long, 6h say, until what only "
                        "time can lift is gone: a live run, a held GPU, a port; then go on as without")
-    group.add_argument("--look-every", type=parse_time, default=30.0, metavar="TIME", help="while waiting (default: 30s)")
+    group.add_argument("--look-every", type=parse_look, default=30.0, metavar="TIME", help="while waiting (default: 30s, least: 0.2s; "
+                       "rarer where looks are dear)")
     group.add_argument("--scope", action="store_true", help="in a scope of its own (systemd-run), where the end of the "
                        "login session does not reach")
     group.add_argument("--notify", default="", metavar="COMMAND", help="run COMMAND at the first step's gate, at the first "
@@ -46,6 +48,15 @@ def parse_time(word: str) -> float:
         return parse_duration(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error))
+
+
+def parse_look(word: str) -> float:
+    """Seconds out of `30s`, for argparse; not less than a look may cost."""
+    seconds = parse_time(word)
+    if seconds < _LEAST_LOOK_SECONDS:
+        raise argparse.ArgumentTypeError("%s is too often: looking would take the processor that the runs need; give 0.2s or more"
+                                         % word)
+    return seconds
 
 
 def read_choices(options: Any, choices: Choices) -> Choices:
@@ -75,9 +86,11 @@ def enter_scope(is_asked_for: bool) -> Any:
     """Goes into a scope of its own where that is asked for, by starting this rlrun again in it; gives what is known of the scope
     once that is so, None where none was asked for. OperatorError (exit 5) where there can be none."""
     from ..steps import scope
-    entered = scope.take_marker(os.environ)
+    entered, was_marked = scope.take_marker(os.environ)
     if is_asked_for and entered is None:
-        if "Slurm" in standing.read_standing().words:
+        if was_marked:
+            raise scope.refuse_another()
+        if standing.is_in_slurm(standing.read_standing()):
             raise OperatorError("--scope would take the run out of its Slurm job, and so off what Slurm accounts for and ends",
                                 "Leave --scope away, or submit the run as a job of its own.", MACHINE, "session:scope")
         scope.enter(sys.argv[1:], dict(os.environ), shared.list_program())
@@ -95,7 +108,8 @@ def wait_until_free(found: survey.Survey, look: Look, where: shared.Where, choic
             asking.check_answers(found, where, choices, secrets, terminal)
             # The place in the queue is kept where somebody else was quicker in between.
             ticket = wait_free.wait(found, environ, max(0.0, ends - waiters.read_clock()), choices.look_seconds,
-                                    functools.partial(_tell_waiting, terminal, secrets), ticket)
+                                    functools.partial(_tell_waiting, terminal, secrets), ticket,
+                                    functools.partial(approval.refuse_launched, found, choices))
             if not ticket.has_waited:
                 break
             found = look(lambda: None)

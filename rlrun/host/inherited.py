@@ -5,21 +5,21 @@ whether they are empty, and where RAY_ADDRESS leads to.
 """
 import re
 import socket
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from . import address
 
-# What torch.distributed's launcher sets for each process (torch/distributed/elastic/agent), MASTER_ADDR aside: that alone
-# makes nobody a part of anything, and people set it for runs on several nodes.
+# What torch.distributed's launcher sets for each process (torch/distributed/elastic/agent). MASTER_ADDR goes with them: alone it
+# is set by people, for runs on several nodes.
 _SINGLE_NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                  "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_PORT")
-_FAMILIES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "TORCHELASTIC_")
+_WITH_THEM = "MASTER_ADDR"
+_FAMILIES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL", "PALS_", "TORCHELASTIC_")
 # SLURM_CONF and the like only tell the client commands where the cluster is; these say "you are a task of a job".
-_SLURM_TELLING = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
-                  "SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_JOB_NAME", "SLURM_STEP_ID")
+_SLURM_TELLING = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NTASKS", "SLURM_PROCID")
 _SLURM_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_TIME_FORMAT")
 # An earlier run's identity on the boards that people watch.
-_IDENTITIES = ("PRL_RUN_ID", "WANDB_RUN_ID")
+_IDENTITIES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE")
 _RAY = "RAY_ADDRESS"
 # ray://10.0.0.1:10001   10.0.0.1:6379   [::1]:6379
 _ADDRESS = re.compile(r"(?:ray://)?\[?([^\s/\]]+?)\]?:(\d{1,5})/?\Z")
@@ -43,6 +43,7 @@ def find_inherited(environ: Mapping[str, str], answers: Optional[Callable[[str],
     """
     names = sorted(name for name, value in environ.items() if value)
     dropped = [name for name in _SINGLE_NAMES if name in names]
+    dropped += [_WITH_THEM] if dropped and _WITH_THEM in names else []
     words = list(dropped)
     for family in _FAMILIES:
         members = [name for name in names if name.startswith(family)]
@@ -62,22 +63,21 @@ def find_inherited(environ: Mapping[str, str], answers: Optional[Callable[[str],
         if is_there is False:
             dropped.append(_RAY)
         words.append("%s (%s)" % (_RAY, ray))
-    return Inherited(tuple(dropped), tuple(words), ray)
+    identities = [name for name in _IDENTITIES if name in names]
+    return Inherited(tuple(dropped + identities), tuple(words + identities), ray)
 
 
 def drop(environ: Dict[str, str]) -> Tuple[Dict[str, str], Dict[str, str]]:
-    """(the environment without what the rule drops, what was dropped): the rule of find_inherited, and the names by which an
-    earlier run is known."""
-    names = find_inherited(environ).dropped + tuple(name for name in _IDENTITIES if environ.get(name))
+    """(the environment without what the rule drops, what was dropped)."""
+    names = find_inherited(environ).dropped
     return ({name: value for name, value in environ.items() if name not in names},
             {name: environ[name] for name in names})
 
 
 def describe_dropped(dropped: Mapping[str, str]) -> str:
     """`RANK, SLURM_* (12 variables, job 123)`."""
-    found = find_inherited(dropped, lambda word: False)
-    words: List[str] = [word if not word.startswith(_RAY) else "%s (%s)" % (_RAY, NOBODY) for word in found.words]
-    return ", ".join(words + [name for name in _IDENTITIES if name in dropped])
+    words = find_inherited(dropped, lambda word: False).words  # only one that answers nowhere is dropped
+    return ", ".join(words)
 
 
 def answers_at(word: str) -> Optional[bool]:

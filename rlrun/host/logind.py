@@ -1,8 +1,10 @@
-"""What logind and the user's manager do at a logout: logind.conf with its drop-ins, lingering. Reads systemd's settings."""
+"""What logind and the user's manager do at a logout: logind.conf with its drop-ins, lingering. Reads systemd's settings, and
+asks logind itself for what no file tells."""
 import os
 import shlex
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from .. import child
 from .cgroups import LOGIN_SCOPE, USER_MANAGER, USER_SLICE
 from .ends import End
 from .managers import Manager, describe_offer, find_user_name, is_lingering
@@ -10,10 +12,14 @@ from .memory import read_text
 
 _TRUE_WORDS = ("1", "yes", "y", "true", "t", "on")  # systemd's parse_boolean
 _FALSE_WORDS = ("0", "no", "n", "false", "f", "off")
+# `loginctl show` has no such property; org.freedesktop.login1(5) has it, and systemd 239 already.
+_ASK = ("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager",
+        "KillUserProcesses")
+_ASK_SECONDS = 2.0
 
 
 class _Logind(NamedTuple):
-    kills: bool
+    kills: Optional[bool]  # None where no file tells: then it is as this systemd was compiled, which differs by distribution
     only_users: Tuple[str, ...]
     exclude_users: Tuple[str, ...]
 
@@ -35,7 +41,7 @@ def explain_login(cgroups: Tuple[str, ...], manager: Manager, etc_root: str, run
         if inner and not is_lingering(user, var_root):
             return End("this shell belongs to %s's systemd user manager, which ends everything in it after the last logout, the "
                        "run included" % user, "keep it: `loginctl enable-linger %s`" % shlex.quote(user), False)
-        if scope and not inner and _is_killed(settings, user):
+        if scope and not inner and _is_killed(settings, user, run_root):
             # Lingering alone does not save what sits in the session's scope (session_stop_scope in logind-session.c),
             # but without it a scope of one's own ends with the user manager.
             return End("logind ends every process of this login session at logout (KillUserProcesses), the run included",
@@ -43,15 +49,25 @@ def explain_login(cgroups: Tuple[str, ...], manager: Manager, etc_root: str, run
     return None
 
 
-def _is_killed(settings: _Logind, user: str) -> bool:
+def _is_killed(settings: _Logind, user: str, run_root: str) -> bool:
     # The order is manager_shall_kill's in systemd's logind-core.c.
     if user in settings.exclude_users:
         return False
-    return user in settings.only_users if settings.only_users else settings.kills
+    if settings.only_users:
+        return user in settings.only_users
+    return _ask_logind(run_root) if settings.kills is None else settings.kills
+
+
+def _ask_logind(run_root: str) -> bool:
+    """KillUserProcesses as logind has it; False also where it does not answer: what is not known is not told."""
+    if not os.path.exists(os.path.join(run_root, "dbus/system_bus_socket")):
+        return False
+    outcome = child.run(_ASK, _ASK_SECONDS)
+    return (outcome.how, outcome.code, outcome.output.strip()) == ("ended", 0, b"b true")
 
 
 def _read_logind(etc_root: str, run_root: str, usr_root: str) -> _Logind:
-    kills = False
+    kills: Optional[bool] = None
     only_users: List[str] = []
     exclude_users: List[str] = []
     for key, value in _read_logind_lines(etc_root, run_root, usr_root):

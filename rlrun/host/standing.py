@@ -12,12 +12,13 @@ from .managers import find_user_name
 
 _TERMINAL = "IDE's or agent's terminal"
 _NO_SESSION = "ssh without a session"
+_SLURM = "Slurm step"
 # Program (or title, or script of an interpreter) -> place, and what it is called.
 _PROGRAMS = {
     "tmux": ("tmux server", "tmux server"), "tmux:": ("tmux server", "tmux server"), "SCREEN": ("screen", "screen"),
     "screen": ("screen", "screen"), "zellij": ("zellij server", "zellij server"), "cron": ("cron", "cron"),
     "CRON": ("cron", "cron"), "crond": ("cron", "cron"), "fcron": ("cron", "cron"), "anacron": ("cron", "anacron"),
-    "atd": ("at", "atd"), "slurmstepd": ("Slurm step", "slurmstepd"), "slurmstepd:": ("Slurm step", "slurmstepd"),
+    "atd": ("at", "atd"), "slurmstepd": (_SLURM, "slurmstepd"), "slurmstepd:": (_SLURM, "slurmstepd"),
     "sshd": (_NO_SESSION, "sshd"), "sshd:": (_NO_SESSION, "sshd"),
     "sshd-session": (_NO_SESSION, "sshd"), "sshd-session:": (_NO_SESSION, "sshd"),
     "dropbear": (_NO_SESSION, "dropbear")}
@@ -44,6 +45,7 @@ class Standing(NamedTuple):
     session_id: int  # in the sense of setsid(2)
     has_terminal: bool
     session_ids: Tuple[int, ...]  # of this process and all above it
+    places: Tuple[str, ...] = ()  # of the whole chain, nearest first
 
 
 class _Holder(NamedTuple):
@@ -62,14 +64,19 @@ def read_standing(proc_root: str = "/proc") -> Standing:
         if holder and holder.place not in [known.place for known in chain]:
             chain.append(holder)
     if unit:
-        is_session = unit.place in ("login session scope", "systemd user manager", "Slurm step")
+        is_session = unit.place in ("login session scope", "systemd user manager", _SLURM)
         chain = [one for one in chain if one.place != unit.place and not (is_session and one.place == _NO_SESSION)] + [unit]
     container = _find_container(above, proc_root)
     chain += [container] if container else []
     own = above[0] if above else Ancestor(os.getpid(), 0, 0, 0, "", ())
     place, words = _say(chain, own, above)
     return Standing(place, words, cgroups.pick_path(paths), own.pid, own.sid, own.tty != 0,
-                    tuple(sorted({one.sid for one in above})))
+                    tuple(sorted({one.sid for one in above})), tuple(one.place for one in chain))
+
+
+def is_in_slurm(one: Standing) -> bool:
+    """Does a Slurm job hold it, by its control group or by what is above it? A unit that is only called so is none."""
+    return _SLURM in one.places
 
 
 def find_unit(paths: Tuple[str, ...]) -> Optional[_Holder]:
@@ -77,7 +84,7 @@ def find_unit(paths: Tuple[str, ...]) -> Optional[_Holder]:
     for path in paths:
         job = cgroups.SLURM_JOB.search(path)
         if job:
-            return _Holder("Slurm step", "%sof Slurm job %s" % ("step %s " % job.group(2) if job.group(2) else "", job.group(1)))
+            return _Holder(_SLURM, "%sof Slurm job %s" % ("step %s " % job.group(2) if job.group(2) else "", job.group(1)))
     for path in paths:
         login = cgroups.LOGIN_SCOPE.search(path)
         units = [unit for unit in cgroups.list_units(path) if unit.kind != "slice"]

@@ -21,7 +21,6 @@ _INDEX = re.compile(r"[0-9]{1,9}\Z")
 _MANY = 256
 _ASK_SECONDS = 5
 # What its launchers set for a run, and take over where it is set already.
-_RUN_NAMES = ("PRL_RUN_ID", "PRL_RUN_NAME", "WANDB_RUN_ID", "WANDB_SHARED_MODE")
 
 
 class Own(NamedTuple):
@@ -245,10 +244,6 @@ def judge_config(plan: Plan) -> List[Check]:
         return prime_export.judge_config(plan)
     own = plan.own
     checks: List[Check] = [Check("live", "runner:words", "pass", own.runner_words)]
-    left = [name for name in _RUN_NAMES if os.environ.get(name)]
-    if left:
-        checks.append(Check("live", "env:inherited", "advisory", "the run would inherit %s, an earlier run's identity: it would "
-                            "write into that one's W&B run" % ", ".join(left), "env -u %s rlrun …" % " -u ".join(left)))
     if plan.kind in ("rl", "sft") and own.data:
         trainer = own.data.get("trainer") if plan.kind == "rl" else own.data
         if isinstance(trainer, dict) and not trainer.get("ckpt"):

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ..errors import BLOCKED, NOT_CONFIRMED, USAGE, OperatorError
 from ..text.durations import format_age, format_elapsed
 from ..text.redact import redact_config
+from ..text.shell import escape_controls, quote_words
 from ..values import Choices
 from . import confirm, digest, moves, records, saved_plan
 from .saved_plan import SavedPlan
@@ -45,14 +46,15 @@ def read_plan_file(choices: Choices) -> SavedPlan:
     except ValueError as error:
         raise _refuse_file(path, str(error))
     if plan.digest != choices.confirm:
-        raise OperatorError("%s is of plan %s, not of %s; nothing was launched" % (path, plan.digest, choices.confirm),
+        raise OperatorError("%s is of plan %s, not of %s; nothing was launched" % (
+            escape_controls(path), plan.digest, choices.confirm),
                             "Name the plan that was saved with that digest, or give its own: --confirm %s" % plan.digest, USAGE,
                             "plan")
     return plan
 
 
 def _refuse_file(path: str, why: str) -> OperatorError:
-    return OperatorError("can't take %s for a plan: %s; nothing was launched" % (path, why),
+    return OperatorError("can't take %s for a plan: %s; nothing was launched" % (escape_controls(path), why),
                          "--plan takes what `rlrun check CONFIG --save FILE` wrote; without it, the checkout's own copy counts.",
                          USAGE, "plan")
 
@@ -74,9 +76,10 @@ def refuse_launched(found: Survey, choices: Choices) -> None:
 def _refuse_living(record: Dict[str, Any], now_seconds: float) -> OperatorError:
     identity = records.read_identity(record)
     assert identity is not None
+    name, user = escape_controls(record["id"]), escape_controls(record["user"])
     error = OperatorError("plan %s was launched already, %s, and that run lives: %s (pid %d, %s); nothing was launched" % (
-        record["digest"], format_age(now_seconds - record["time_seconds"]), record["id"], identity.pid,
-        record["user"] or "user unknown"), "rlrun status %s shows it. One plan is launched once." % record["id"], BLOCKED,
+        record["digest"], format_age(now_seconds - record["time_seconds"]), name, identity.pid, user or "user unknown"),
+        "rlrun status %s shows it. One plan is launched once." % quote_words([name]), BLOCKED,
         "job:running")
     error.shape = {"earlier": {"id": record["id"], "pid": identity.pid, "user": record["user"] or None}}
     return error
@@ -98,7 +101,7 @@ def _refuse_expired(found: Survey, choices: Choices, given: Optional[SavedPlan],
     age = now_seconds - approved.time_seconds
     if limits and age < -_CLOCK_SECONDS:
         raise OperatorError("plan %s says that it was approved in the future (in %s, by the clock of %s); nothing was launched"
-                            % (choices.confirm, format_elapsed(-age), approved.host or "an unknown machine"),
+                            % (choices.confirm, format_elapsed(-age), escape_controls(approved.host) or "an unknown machine"),
                             "Set the clocks right (date), then: %s" % renew, NOT_CONFIRMED, "clock")
     if limits and age > min(limits):
         error = OperatorError("plan %s was approved %s ago, for %s; nothing was launched" % (
@@ -138,24 +141,25 @@ def _find_earlier(found: Survey, value: str, given: Optional[SavedPlan], new: mo
                                          key=lambda plan: plan.uid not in (os.geteuid(), 0))
     if saved:
         plan = saved[0]
-        return _Earlier(plan.content, "checked (%s by %s; %s)" % (format_age(now_seconds - plan.time_seconds),
-                                                                 plan.user or "an unknown user", plan.path))
+        return _Earlier(plan.content, "checked (%s by %s; %s)" % (
+            format_age(now_seconds - plan.time_seconds), escape_controls(plan.user) or "an unknown user",
+            escape_controls(plan.path)))
     record = records.find_launched(found.plan.root, value)
-    return _Earlier(_read_record(record, new), "launched (%s)" % record["id"]) if record else None
+    return _Earlier(_read_record(record, new), "launched (%s)" % escape_controls(record["id"])) if record else None
 
 
 def _read_record(record: Dict[str, Any], new: moves.Content) -> moves.Content:
     """What the record of a launch keeps of a plan: its parts, the configs' copies, the modified files' names."""
     texts = {}
     more = record.get("more_configs")
-    paths = [str(record.get("config_path") or "")]
+    paths = [record["config_path"]]
     paths += [os.path.join(record["root"], str(one)) for one in more] if isinstance(more, list) else []
     for number, path in enumerate(paths, 1):
         name = "config%s%s" % ("" if number == 1 else "-%d" % number, os.path.splitext(path)[1])
         try:
             texts[path] = records.read_file(os.path.join(record["record"], name), saved_plan.TEXT_BYTES).decode(
                 "utf-8", "surrogateescape")
-        except OSError:
+        except (OSError, ValueError):  # a name that is none, from a record that somebody wrote by hand
             continue
     try:
         told = records.read_file(os.path.join(record["record"], "git.txt")).decode("utf-8", "surrogateescape")
@@ -187,4 +191,4 @@ def _list_recent(found: Survey, now_seconds: float) -> Tuple[str, ...]:
             times.append((now_seconds - os.stat(path).st_mtime, path))
         except OSError:
             continue
-    return tuple("%s (written %s)" % (path, format_age(age)) for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]
+    return tuple("%s (written %s)" % (escape_controls(path), format_age(age)) for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]

@@ -6,7 +6,7 @@ from ..errors import NOT_CONFIRMED, USAGE, OperatorError
 from ..stacks import load_stack
 from ..text.durations import format_age, format_bytes
 from ..text.redact import redact_words
-from ..text.shell import quote_assignment, quote_words
+from ..text.shell import escape_controls, quote_assignment, quote_words
 from ..values import Board, Choices, Plan
 from . import judge_config
 from .board import pick_served
@@ -106,7 +106,7 @@ def check_digest(word: str) -> str:
 def refuse_again(earlier: Dict[str, Any], age_seconds: float) -> OperatorError:
     """This very plan was launched already, and the yes was given for one launch."""
     return OperatorError("plan %s was launched already, %s (%s); nothing was launched"
-                         % (earlier.get("digest"), format_age(age_seconds), earlier.get("id")),
+                         % (earlier.get("digest"), format_age(age_seconds), escape_controls(str(earlier.get("id")))),
                          "To launch it once more: --again", NOT_CONFIRMED, "again")
 
 

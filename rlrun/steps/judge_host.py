@@ -168,10 +168,10 @@ def judge_address(plan: Plan, first_address: str) -> List[Check]:
     pairs = address.judge_addresses(first_address, default, head, plan.topology.nodes, resolves,
                                     address.read_interface(first_address))
     checks = [Check("live", "host:address", "advisory", words, fix) for words, fix in pairs]
-    if plan.topology.nodes > 1 and is_head_node(plan, (first_address,) if first_address else ()) is False:
+    if is_head_node(plan, (first_address,) if first_address else ()) is False:
         checks.append(Check("live", "host:worker", "advisory", "this node is not the head (%s): its runner joins there and ends "
                             "with 0; the head alone drives the run and writes its log" % head,
-                            "Launch on the head too; to launch the head here, set %s to this node's address."
+                            "Launch on the head too; to launch the head here, set %s to this node's address, or leave it unset."
                             % plan.topology.head_variable))
     return checks
 

@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import time
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from ..errors import BLOCKED, MACHINE, OperatorError
 from ..host import procs
@@ -36,8 +36,7 @@ def acquire(timeout_seconds: float) -> Lock:
             if error.errno != errno.EADDRINUSE:
                 raise _refuse(error)
             if time.monotonic() >= deadline:
-                raise OperatorError("another rlrun is launching on this machine right now: %s" % (_describe_holder()
-                                    or "it can't be seen"), "Look again when it is through: rlrun runs", BLOCKED, "job:running")
+                raise _refuse_taken(_read_holder())
         time.sleep(_POLL_SECONDS)
 
 
@@ -47,21 +46,27 @@ def _refuse(error: OSError) -> OperatorError:
                          MACHINE, "lock")
 
 
-def _describe_holder() -> str:
-    pid = _read_holder()
-    if not pid:
-        return ""
-    process = procs.read_processes().get(pid)
-    return "pid %d (%s)" % (pid, procs.user_name(process.uid)) if process else "pid %d" % pid
+def _refuse_taken(holder: Optional[Tuple[int, int]]) -> OperatorError:
+    """Exit 1: by whom the name is taken. Any program may take it, and of one that does not listen the kernel tells nothing."""
+    if holder and holder[0]:
+        return OperatorError("another rlrun is launching on this machine right now: pid %d (%s); nothing was launched" % (
+            holder[0], procs.user_name(holder[1])), "Look again when it is through: rlrun runs", BLOCKED, "job:running")
+    who = " (a process of %s's that can't be seen here)" % procs.user_name(holder[1]) if holder else ""
+    return OperatorError("the lock that keeps launches apart is taken on this machine, and by whom can't be told%s: it may be no "
+                         "rlrun at all; nothing was launched" % who,
+                         "Have root of the machine find the process, and ask its user: ss -xap | grep rlrun.launch", BLOCKED,
+                         "job:running")
 
 
-def _read_holder() -> Optional[int]:
+def _read_holder() -> Optional[Tuple[int, int]]:
+    """(pid, uid) of who listens there; pid 0 where that is another table's. None where nobody answers."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(1)
             client.connect(_NAME)
             data = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            return int(struct.unpack("3i", data)[0])
+            pid, uid, _ = struct.unpack("3i", data)
+            return int(pid), int(uid)
     except OSError:
         return None
 

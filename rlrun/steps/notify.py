@@ -72,7 +72,7 @@ def watch(order: Order, is_over: Callable[[], bool]) -> None:
     while seen.wants_gate or seen.wants_stall:
         started = _read_cpu_seconds()
         was_over = is_over()  # asked first: what a look finds after the end is all that there is
-        seen = _look(order, seen, was_over)
+        seen = _look(order, seen, was_over, is_over)
         if was_over:
             return
         pause = min(_MOST_SECONDS, pause * _LONGER)
@@ -111,7 +111,7 @@ def _find_target(order: Order, processes: Dict[int, Process], result: Optional[D
     return find_run.from_record(found, find_run.Scene(order.root, processes, (), time.time()))
 
 
-def _look(order: Order, seen: Seen, was_over: bool) -> Seen:
+def _look(order: Order, seen: Seen, was_over: bool, is_over: Callable[[], bool]) -> Seen:
     target = _find_target(order, {})
     if target is None:
         return seen
@@ -126,7 +126,7 @@ def _look(order: Order, seen: Seen, was_over: bool) -> Seen:
         if event:
             tell.send(order, event, _LATE_SECONDS if was_over else tell.LIMIT_SECONDS)
             seen = seen._replace(wants_gate=False, growing=growing if was_over else grow.start(target))
-    if seen.wants_stall and not was_over and _is_still(seen):
+    if seen.wants_stall and not is_over() and _is_still(seen):  # asked anew: to tell of the gate may have taken a minute
         event = _find_stall(order, growing)
         if event:
             tell.send(order, event)
@@ -175,7 +175,9 @@ def _find_stall(order: Order, growing: grow.Growing) -> Optional[Event]:
 
 def tell_end(order: Order, result: Dict[str, Any]) -> None:
     """Tells how the run ended, by what the keeper saw (`result`: what exit.json holds) and by its logs: exit 0 alone is no
-    success (S11). Where the logs can't be judged the end is told all the same, and then the failure raised."""
+    success (S11). Where the logs can't be judged the end is told all the same, and then the failure raised. It is the last that
+    is told: a watch in another thread tells nothing any more."""
+    tell.take_turn()
     try:
         event = _judge_end(order, result)
     except Exception as error:

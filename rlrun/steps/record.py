@@ -9,6 +9,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 from .. import about
 from ..errors import MACHINE, OperatorError
 from ..host import procs
+from ..host.files import make_folder
 from ..text import redact
 from ..text.shell import quote_assignment, quote_words
 from ..values import Fingerprint, Git, Plan
@@ -41,7 +42,7 @@ def create(plan: Plan, now_seconds: float, is_private: bool) -> Paths:
     name = "%s-%s-%s" % (stamp, plan.kind, _UNSAFE.sub("_", os.path.splitext(os.path.basename(plan.config))[0])[:80])
     record = ""
     try:
-        os.makedirs(os.path.join(plan.root, FOLDER), exist_ok=True)
+        make_folder(os.path.join(plan.root, FOLDER))
         record = _create_new(lambda suffix: _make_folder(os.path.join(plan.root, FOLDER, name + suffix)))
         # At once, for whoever finds it if rlrun is killed before it has written the rest: nothing was started.
         write_json(record, "record.json", {

@@ -17,9 +17,10 @@ _UNATTENDED = re.compile(r"unattended(-[0-9]+)?\.log\Z")  # what text/unattended
 PLANS = "plans"  # beside the records: what was approved and not launched yet; see saved_plan.py
 # The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
 UNKNOWN_SECONDS = float("nan")
+_NUMBER_CHARACTERS = 20
 # What a record holds as text.
 _TEXTS = ("id", "state", "digest", "stack", "kind", "root", "config", "config_sha256", "project", "experiment", "launch_log",
-          "train_log", "run_dir", "launch_command", "user", "host", "boot_id", "pid_namespace", "time", "mode")
+          "train_log", "run_dir", "launch_command", "config_path", "user", "host", "boot_id", "pid_namespace", "time", "mode")
 # And as a list.
 _LISTS = ("argv", "trainer", "verdict_warnings", "before", "ports", "gpus", "own_dirs", "notify")
 
@@ -164,7 +165,7 @@ def _read_process(value: Any) -> Optional[Dict[str, Any]]:
 def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
     try:
         value = json.loads(read_file(os.path.join(folder, name)).decode("utf-8", "replace"), parse_constant=_drop_word,
-                           parse_float=_parse_float)
+                           parse_float=_parse_float, parse_int=_parse_int)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -172,6 +173,18 @@ def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
 
 def _drop_word(word: str) -> None:
     """NaN and Infinity, which JSON does not have and json.dumps would hand on."""
+
+
+def parse_int(word: str) -> int:
+    """A whole number out of JSON that others write. ValueError for more digits than any number of ours has: a Python before 3.11
+    takes the square of their count to read them (CVE-2020-10735)."""
+    if len(word) > _NUMBER_CHARACTERS:
+        raise ValueError("a number of %d digits" % len(word))
+    return int(word)
+
+
+def _parse_int(word: str) -> Optional[int]:
+    return int(word) if len(word) <= _NUMBER_CHARACTERS else None
 
 
 def _parse_float(word: str) -> Optional[float]:

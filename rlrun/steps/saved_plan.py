@@ -5,6 +5,7 @@ import math
 import os
 import re
 import stat
+import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import about
@@ -21,6 +22,7 @@ _KIND = "approved plan"  # what the file says that it is
 _PART_CHARACTERS = 64 << 10
 TEXT_BYTES = 64 << 10
 _FILE_BYTES = 8 << 20
+_OTHERS = 20  # copies of other users that are read for one digest
 _DIRTY_FILES = 200
 _DIRTY_BYTES = 16 << 20
 # 3f9c2a71-1000.json
@@ -126,27 +128,66 @@ def save(found: Survey, path: str, valid_seconds: Optional[float], secrets: Tupl
     """Writes the plan, whole or not at all, for its user alone: to `path`, and as rlrun's own record beside the launches'.
     OperatorError where `path` can't be written, and nothing is."""
     text = json.dumps(_shape(found, valid_seconds, secrets, now_seconds), indent=1) + "\n"
-    refuse_target(path)
     target = os.path.realpath(path)
+    is_new = not os.path.lexists(target)  # before it is looked at: what comes after this is not written over
+    refuse_target(path)
     try:
-        record.write_file(target, text, 0o600)
+        _write(target, text, is_new)
+    except FileExistsError:
+        raise OperatorError("%s came while the plan was being saved, and was left as it is" % path,
+                            "Look at it, or name another: --save FILE", USAGE, "save")
     except OSError as error:
         raise _refuse_write(path, error)
-    kept = os.path.join(_find_folder(found.plan.root), "%s-%d.json" % (found.fingerprint.digest, os.geteuid()))
+    kept = _name_own(found.plan.root, found.fingerprint.digest, os.geteuid())
     try:
         os.makedirs(os.path.dirname(kept), exist_ok=True)
-        if os.path.lexists(kept):
+        if os.path.islink(os.path.dirname(kept)):
+            raise ValueError("%s is a link" % os.path.join(records.FOLDER, records.PLANS))
+        is_new = not os.path.lexists(kept)
+        if not is_new:
             if not stat.S_ISREG(os.lstat(kept).st_mode):
                 raise ValueError("it is no file")
             read_plan(kept)  # never over what is none of ours
-        record.write_file(kept, text, 0o600)
+        _write(kept, text, is_new)
     except (OSError, ValueError) as error:
         return Saved(target, "", os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error))
     return Saved(target, kept, "")
 
 
+def _write(path: str, text: str, is_new: bool) -> None:
+    """Whole or not at all, for this user alone. FileExistsError where `is_new` and something is there by now: a rename would
+    replace it."""
+    fd, temporary = tempfile.mkstemp(".tmp", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+        if is_new:
+            _take_name(temporary, path)
+        else:
+            os.rename(temporary, path)
+    finally:
+        try:
+            os.unlink(temporary)
+        except OSError:  # it was renamed
+            pass
+
+
+def _take_name(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: the name is taken by an empty file of our own
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.rename(temporary, path)
+
+
 def _find_folder(root: str) -> str:
     return os.path.join(root, records.FOLDER, records.PLANS)
+
+
+def _name_own(root: str, value: str, uid: int) -> str:
+    return os.path.join(_find_folder(root), "%s-%d.json" % (value, uid))
 
 
 def _shape(found: Survey, valid_seconds: Optional[float], secrets: Tuple[str, ...], now_seconds: float) -> Dict[str, Any]:
@@ -167,16 +208,19 @@ def describe_moves(found: Survey, secrets: Tuple[str, ...], saved: SavedPlan) ->
 
 
 def find_plans(root: str, value: str) -> List[SavedPlan]:
-    """The plans of this digest that were saved in a checkout and can be read, whoever saved them, the newest first. A link is
-    none."""
+    """The plans of this digest that were saved in a checkout and can be read, whoever saved them, the newest first: this user's
+    and root's, which count, and some of the others'. A link is none, and nothing is looked for behind one."""
     folder = _find_folder(root)
+    if os.path.islink(folder):
+        return []
+    paths = [_name_own(root, value, uid) for uid in (os.geteuid(), 0)]
     try:
         names = [name for name in os.listdir(folder) if name.startswith(value + "-") and _NAME.match(name)]
     except OSError:
-        return []
+        names = []
+    paths += [path for path in (os.path.join(folder, name) for name in sorted(names)) if path not in paths][:_OTHERS]
     found = []
-    for name in sorted(names)[:100]:
-        path = os.path.join(folder, name)
+    for path in dict.fromkeys(paths):
         try:
             plan = None if os.path.islink(path) else read_plan(path)
         except (OSError, ValueError):
@@ -195,7 +239,7 @@ def read_plan(path: str) -> SavedPlan:
     if len(data) > _FILE_BYTES:
         raise ValueError("it is too large for a plan")
     try:
-        value = json.loads(data.decode("utf-8"))
+        value = json.loads(data.decode("utf-8"), parse_int=records.parse_int)
     except (ValueError, RecursionError):
         raise ValueError("it is no plan that rlrun saved")
     if not isinstance(value, dict) or value.get("rlrun_file") != _KIND:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from typing import Dict, List, MutableMapping, NamedTuple, Optional
+from typing import Dict, List, MutableMapping, NamedTuple, Optional, Tuple
 
 from .. import child
 from ..errors import MACHINE, OperatorError
@@ -41,8 +41,10 @@ def enter(argv: List[str], environ: Dict[str, str], program: List[str], run_root
         changed["XDG_RUNTIME_DIR"] = manager.runtime_dir
     unit = "rlrun-%s-%d" % (time.strftime("%Y%m%d-%H%M%S", time.gmtime()), os.getpid())
     head = ["systemd-run"] + (["--user"] if manager.is_user else []) + ["--scope", "--quiet", "--collect"]
-    head += _find_literal(head, program + argv, unit, changed)
-    refused = _probe(head, unit, changed)
+    # Else systemd-run describes the unit by our whole command line, and whoever asks systemd reads the overrides in it.
+    head += ["--description=rlrun"]
+    head += _find_literal(head, program + argv, unit + "-probe1", changed)
+    refused = _probe(head, unit + "-probe2", changed)
     if refused:
         raise _refuse(refused, "Try it: %s -- true" % quote_words(head))
     changed[MARKER] = json.dumps({
@@ -57,24 +59,34 @@ def enter(argv: List[str], environ: Dict[str, str], program: List[str], run_root
         raise _refuse("systemd-run could not be started: %s" % os.strerror(error.errno or 0), "Launch without --scope.")
 
 
-def take_marker(environ: MutableMapping[str, str]) -> Optional[Entered]:
-    """What `enter` left for the rlrun that it became; the environment is put back to what it was before.
+def take_marker(environ: MutableMapping[str, str]) -> Tuple[Optional[Entered], bool]:
+    """What `enter` left for the rlrun that it became, and whether there was a marker at all; the environment is put back to what
+    it was before.
 
-    None where there was none, or one that this process has only inherited.
+    (None, True): one that is not this process's own. Then a systemd-run that starts another process instead of becoming it
+    would be asked again and again.
     """
     text = environ.pop(MARKER, "")
+    if not text:
+        return None, False
     try:
-        told = json.loads(text) if text else {}
+        told = json.loads(text)
         if told.get("pid") != os.getpid():
-            return None
+            return None, True
         names, old = set(told["names"]), dict(told["old"])
         entered = Entered(str(told["unit"]), str(told["left"]))
     except (ValueError, KeyError, TypeError, AttributeError):  # not ours
-        return None
+        return None, True
     for name in [name for name in environ if name not in names]:
         del environ[name]
     environ.update(old)
-    return entered
+    return entered, True
+
+
+def refuse_another() -> OperatorError:
+    """Exit 5: the marker is another process's, so that the scope is not this one's."""
+    return _refuse("systemd-run started another process instead of becoming it, or %s was inherited" % MARKER,
+                   "env -u %s rlrun … ; if that does not help, launch without --scope." % MARKER)
 
 
 def _find_literal(head: List[str], words: List[str], unit: str, environ: Dict[str, str]) -> List[str]:
@@ -86,7 +98,7 @@ def _find_literal(head: List[str], words: List[str], unit: str, environ: Dict[st
 
 def _probe(head: List[str], unit: str, environ: Dict[str, str]) -> str:
     """Makes a scope for a program that ends at once, the one way to know whether the manager would: why not, "" if it did."""
-    outcome = child.run(head + ["--unit=%s-probe" % unit, "--", "true"], _PROBE_SECONDS, env=environ)
+    outcome = child.run(head + ["--unit=" + unit, "--", "true"], _PROBE_SECONDS, env=environ)
     if (outcome.how, outcome.code) == ("ended", 0):
         return ""
     words = (outcome.errors or outcome.output).decode("utf-8", "replace").strip()

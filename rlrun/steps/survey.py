@@ -41,7 +41,9 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, me
         while loads and preflight.is_running(dry_run):
             loads.pop(0)()
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
-        plan = plan._replace(dropped=request.dropped, inherited=inherited.find_inherited(environ).words)
+        plan = plan._replace(dropped=request.dropped or {}, inherited=inherited.find_inherited(environ).words)
+        if request.dropped is not None:  # a yes to a clean start is none to any other
+            plan = plan._replace(more_parts=dict(plan.more_parts, **{"--drop-env": "given"}))
         asked = None if said.died else preflight.ask_imports(plan)
         for load in loads:  # a quick dry run: then while the runner's Python answers
             load()

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import threading
 import time
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -19,6 +20,9 @@ LIMIT_SECONDS = 60.0
 # Of its output, the end is kept.
 _TAIL_CHARACTERS = 2048
 _SEEN_BYTES = 1 << 16
+# One at a time: of the keeper's two threads, whichever is told last must not lose what the other wrote. Made before the fork.
+_TURN = threading.RLock()
+_TURN_SECONDS = 2 * LIMIT_SECONDS  # what stands still for longer than its own limit is not waited for
 _WORDS_LENGTH = 600
 _HINT = "--notify '/path/of/program words'; a line for sh: --notify-shell --notify 'echo \"$RLRUN_WORDS\" | mail me'"
 # \x   '…'   "…"   what a shell would not take as it is: a | b, a && b, a > b, $A, `a`, ~/a
@@ -101,14 +105,33 @@ def _find_program(word: str, environ: Dict[str, str]) -> str:
     return os.path.abspath(path)
 
 
+def take_turn() -> bool:
+    """Lets no other thread send any more, once what it is sending is through (a minute at most). For the thread that sends the
+    last: a program that was started behind it would have nobody who ends it at its limit."""
+    return _TURN.acquire(timeout=_TURN_SECONDS)
+
+
 def send(order: Order, event: Event, limit_seconds: float = LIMIT_SECONDS) -> None:
-    """Runs the program, once, and writes into notify.json what came of it. Never raises for what a program or a disk does."""
+    """Runs the program, once, and writes into notify.json what came of it. Never raises for what a program or a disk does. What
+    a program that has ended left behind lives on: a mailer hands over to one that does the work."""
+    has_turn = take_turn()
+    if not has_turn and event.event != "ended":  # the end is being told
+        return
+    try:
+        _send(order, event, limit_seconds)
+    finally:
+        if has_turn:
+            _TURN.release()
+
+
+def _send(order: Order, event: Event, limit_seconds: float) -> None:
     told = shape_event(order, event)
     text = json.dumps(told, sort_keys=True) + "\n"
     fd = _open_input(order.record, "notify-%s.json" % event.event, text)
     try:
         environ = dict(order.environ, **{name: _encode(value) for name, value in make_environment(told).items()})
-        outcome = child.run(order.argv, limit_seconds, cwd=order.root, env=environ, merge=True, stdin=fd)
+        outcome = child.run(order.argv, limit_seconds, cwd=order.root, env=environ, merge=True, stdin=fd,
+                            spare_group=True)
     finally:
         os.close(fd)
     _note(order, event, outcome)

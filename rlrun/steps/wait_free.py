@@ -15,7 +15,7 @@ from ..text.durations import format_elapsed
 from ..text.redact import find_secrets
 from ..text.shell import escape_controls
 from ..values import Check, Identity, Machine, Plan, Sweep, Verdict
-from . import guard, judge, judge_machine, keeper, survey, waiters
+from . import guard, judge, judge_machine, keeper, records, survey, waiters
 
 # What ends by itself: runs, holders of GPUs and ports, other users' processes in the launch's way. No path ever blocks a sweep.
 LIFTABLE = ("job:running", "gpu:foreign", "port:conflict", "sweep:foreign")
@@ -23,7 +23,9 @@ LIFTABLE = ("job:running", "gpu:foreign", "port:conflict", "sweep:foreign")
 _UNKNOWN = ("gpu:unknown", "port:unknown", "job:hidden")
 _LOOKS = 3
 _CPU_SHARE = 0.004  # of one core, for whole looks
-_STRETCH = 6.0  # a pause is at most so many times what was asked for: 3 minutes instead of 30 s
+_STRETCH = 6.0  # a pause is at most so many times what was asked for: 3 minutes instead of 30 s…
+_MOST_SECONDS = 180.0  # …and so long at least where looks that were asked for more often have taken so much of the processor
+_FREELY_SECONDS = 3.0
 _LEAST_SECONDS = 0.2
 _MANY = 4
 _TITLE = b"rlrun: waiting"
@@ -46,12 +48,14 @@ class Hold(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one look found: what is in the way, which processes that rests on, who waits before us."""
+    """What one look found: what is in the way, which processes that rests on, who waits before us, whom we go past because he
+    launches nothing now, and what would show that somebody has launched."""
 
     holds: Tuple[Hold, ...]
     living: Tuple[Identity, ...]
     front: Optional[waiters.Waiter]
-    front_note: str
+    passed: Tuple[waiters.Waiter, ...] = ()
+    launched: object = None
 
 
 class _Wait(NamedTuple):
@@ -70,11 +74,13 @@ def list_lasting(verdict: Verdict) -> Tuple[Check, ...]:
 
 
 def wait(found: survey.Survey, environ: Dict[str, str], limit_seconds: float, look_seconds: float,
-         tell: Callable[[str], None], ticket: Optional[waiters.Ticket] = None) -> waiters.Ticket:
+         tell: Callable[[str], None], ticket: Optional[waiters.Ticket] = None,
+         refuse: Callable[[], None] = lambda: None) -> waiters.Ticket:
     """Returns our place in the queue once the machine is free and we are the first; at once, without `has_waited`, where that
     is so from the beginning. The caller leaves it when the launch is over. `ticket`: the place from an earlier wait.
 
-    `tell` is given a line whenever what is waited for changes. Raises OperatorError (exit 6) when the time is up, exit 1 where
+    `tell` is given a line whenever what is waited for changes; `refuse` is called whenever somebody may have launched, and raises
+    where this plan was. Raises OperatorError (exit 6) when the time is up, exit 1 where
     something blocks that time can't lift, KeyboardInterrupt when the terminal is gone.
     """
     _refuse_lasting(found.verdict)
@@ -83,11 +89,15 @@ def wait(found: survey.Survey, environ: Dict[str, str], limit_seconds: float, lo
     common = _Wait(plan, (), _collect_secrets(plan, environ), known, procs.read_boot_id())
     place = ticket or waiters.enter(waiters.name_want(plan))
     try:
-        look = _join(common, found.machine, judge.hide_secrets(found.verdict, common.secrets), _pick_front(place))
+        place = _settle(place)
+        look = _join(common, found.machine, judge.hide_secrets(found.verdict, common.secrets), place, waiters.list_waiting())
         if not look.holds and not look.front and _are_runs_as_before(found.machine):
+            if look.passed:
+                tell("not waiting: %s" % escape_controls(_describe_passed(look)))
             return place
         keeper.hide_command_line(_TITLE)  # another launch's sweep reads command lines, and ours names the config
-        _wait_on(common._replace(addresses=address.read_addresses()), look, place, limit_seconds, look_seconds, tell)
+        _wait_on(common._replace(addresses=address.read_addresses()), look, place, limit_seconds, look_seconds, tell,
+                 refuse)
         return place._replace(has_waited=True)
     except BaseException:
         waiters.leave(place)
@@ -95,20 +105,25 @@ def wait(found: survey.Survey, environ: Dict[str, str], limit_seconds: float, lo
 
 
 def _wait_on(common: _Wait, look: Look, place: waiters.Ticket, limit_seconds: float, look_seconds: float,
-             tell: Callable[[str], None]) -> None:
+             tell: Callable[[str], None], refuse: Callable[[], None]) -> None:
     deadline = waiters.read_clock() + limit_seconds
     had_terminal = _read_terminal() == 0
     limit = _show_time(limit_seconds)
     free, told, cost = count_free(0, look), (), 0.0  # type: int, Tuple[object, ...], float
-    is_first = True
+    began, launched, is_first = _read_cpu_seconds(), None, True  # type: float, object, bool
     while True:
         if make_key(look) != told:
             left = "up to %s" % limit if is_first else "%s of %s left" % (_show_time(deadline - waiters.read_clock()), limit)
             tell("waiting (%s): %s" % (left, describe(look)))
             told, is_first = make_key(look), False
-        _rest(look, place, min(deadline, waiters.read_clock() + make_pause(look_seconds, cost)), look_seconds, cost, had_terminal)
+        least, usual = make_pause(look_seconds, cost, _read_cpu_seconds() - began)
+        now = waiters.read_clock()
+        _rest(look, place, min(deadline, now + usual), now + least, look_seconds, had_terminal)
         spent = _read_cpu_seconds()
         look = _look(common, place)
+        if look.launched != launched:
+            refuse()
+            launched = look.launched
         cost = _read_cpu_seconds() - spent
         free = count_free(free, look)
         if free >= _LOOKS and not look.front:
@@ -122,14 +137,16 @@ def count_free(before: int, look: Look) -> int:
     return 0 if look.holds else before + 1
 
 
-def make_pause(look_seconds: float, cost_seconds: float) -> float:
-    """The seconds from one whole look to the next: as asked for, longer where looks are dear, to a limit."""
-    return max(look_seconds, min(cost_seconds / _CPU_SHARE, _STRETCH * look_seconds))
+def make_pause(look_seconds: float, cost_seconds: float, spent_seconds: float = 0.0) -> Tuple[float, float]:
+    """The seconds from one whole look to the next, (at least, usually): as asked for, longer where looks are dear, to a limit.
+    `spent_seconds`: what all of them have cost so far; who looks very often may do so for a while only."""
+    most = _STRETCH * look_seconds
+    least = min(cost_seconds / _CPU_SHARE, max(most, _MOST_SECONDS) if spent_seconds > _FREELY_SECONDS else most)
+    return least, max(look_seconds, least)
 
 
-def _rest(look: Look, place: waiters.Ticket, until: float, look_seconds: float, cost_seconds: float, had_terminal: bool) -> None:
-    """Sleeps until the next whole look is due, or something in the way is gone and a look is not too dear yet."""
-    earliest = waiters.read_clock() + min(cost_seconds / _CPU_SHARE, _STRETCH * look_seconds)
+def _rest(look: Look, place: waiters.Ticket, until: float, earliest: float, look_seconds: float, had_terminal: bool) -> None:
+    """Sleeps until the next whole look is due, or, not before `earliest`, something in the way is gone."""
     nap = max(_LEAST_SECONDS, look_seconds / _STRETCH)
     while True:
         waiters.drain(place)
@@ -145,7 +162,7 @@ def _rest(look: Look, place: waiters.Ticket, until: float, look_seconds: float, 
 
 def _look(common: _Wait, place: waiters.Ticket) -> Look:
     """A whole look, in this order: whoever has left the queue by now has launched, and what he launched shows below."""
-    front = _pick_front(place)
+    waiting = waiters.list_waiting()
     query = gpus.start_query()
     try:
         machine = guard.read_machine(query)
@@ -157,23 +174,33 @@ def _look(common: _Wait, place: waiters.Ticket) -> Look:
     verdict = judge.make_verdict(judge.judge_live(common.plan, machine, sweep, common.addresses))
     verdict = judge.hide_secrets(verdict, common.secrets)
     _refuse_lasting(verdict)
-    return _join(common, machine, verdict, front)
+    return _join(common, machine, verdict, place, waiting)
 
 
-def _pick_front(place: waiters.Ticket) -> Optional[waiters.Waiter]:
+def _settle(place: waiters.Ticket) -> waiters.Ticket:
     left = place.since_seconds + waiters.SETTLE_SECONDS - waiters.read_clock()
     if left > 0:
         time.sleep(left)
-    return waiters.find_front(place, waiters.list_waiting())
+    return waiters.note_rivals(place)
 
 
-def _join(common: _Wait, machine: Machine, verdict: Verdict, front: Optional[waiters.Waiter]) -> Look:
+def _join(common: _Wait, machine: Machine, verdict: Verdict, place: waiters.Ticket, waiting: Tuple[waiters.Waiter, ...]) -> Look:
+    front = waiters.find_front(place, waiting)
     holds = list_holds(verdict, machine, common.known)
     pids = {pid for hold in holds for pid in hold.pids} | ({front.pid} if front else set())
     living = tuple(Identity(pid, machine.processes[pid].start_ticks, common.boot_id) for pid in sorted(pids)
                    if pid in machine.processes and not procs.is_dead(machine.processes[pid]))
-    is_stopped = front is not None and front.pid in machine.processes and machine.processes[front.pid].state == "T"
-    return Look(holds, living, front, ", and is stopped" if is_stopped else "")
+    passed = tuple(one for one in waiters.list_before(place, waiting) if one.why)
+    runs = frozenset((run.top.pid, run.top.start_ticks) for run in machine.runs)
+    return Look(holds, living, front, passed, (runs, _read_stamp(common.plan.root)))
+
+
+def _read_stamp(root: str) -> int:
+    """What changes when a record begins here, 0 where there is none: of a run that is short no look sees more."""
+    try:
+        return os.stat(os.path.join(root, records.FOLDER)).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def list_holds(verdict: Verdict, machine: Machine, known: Tuple[str, ...] = ()) -> Tuple[Hold, ...]:
@@ -213,9 +240,9 @@ def _name_what(check: Check) -> str:
 
 
 def make_key(look: Look) -> Tuple[object, ...]:
-    """What a change is told by: which blocks, whose, and who is in front; not ages and sizes."""
+    """What a change is told by: which blocks, whose, who is in front, and whom we go past; not ages and sizes."""
     return (tuple(sorted((hold.name, hold.pids, "" if hold.pids else hold.what) for hold in look.holds)),
-            look.front.since_seconds if look.front else None)  # his pid may not be told any more: see waiters
+            look.front.since_seconds if look.front else None, tuple((one.place, one.why) for one in look.passed[:_MANY]))
 
 
 def describe(look: Look) -> str:
@@ -225,9 +252,15 @@ def describe(look: Look) -> str:
         words.append("and %d more" % (len(look.holds) - _MANY))
     if look.front:
         age = waiters.read_clock() - look.front.since_seconds
-        words.append("behind %s, who waits since %s%s" % (waiters.describe_waiter(look.front), waiters.describe_since(age),
-                                                          look.front_note))
-    return escape_controls("; ".join(words) or "free now; it must be so for %d looks in a row" % _LOOKS)
+        words.append("behind %s, who waits since %s" % (waiters.describe_waiter(look.front), waiters.describe_since(age)))
+    words = words or ["free now; it must be so for %d looks in a row" % _LOOKS]
+    return escape_controls("; ".join(words + ([_describe_passed(look)] if look.passed else [])))
+
+
+def _describe_passed(look: Look) -> str:
+    more = len(look.passed) - _MANY
+    return "going past %s%s" % ("; past ".join(map(waiters.describe_passed, look.passed[:_MANY])),
+                                ", and %d more" % more if more > 0 else "")
 
 
 def refuse_late(look: Look, limit: str) -> OperatorError:

@@ -6,10 +6,11 @@ import re
 import socket
 import struct
 import time
-from typing import List, NamedTuple, Optional, Set, Tuple
+from typing import FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from ..errors import MACHINE, OperatorError
 from ..host import procs
+from ..host.memory import read_text
 from ..text.durations import format_elapsed
 from ..values import Check, Plan
 from . import claims
@@ -27,9 +28,15 @@ _STREAM = 1
 _ASK_SECONDS = 1.0
 _MANY = 4
 # 000000002d16589c: 00000002 00000000 00010000 0001 01 1664 @rlrun.wait.00000000086400123456.4242.g0,1p8000
-_ROW = r"[0-9a-f]+: [0-9A-F]+ [0-9A-F]+ ([0-9A-F]{8}) ([0-9A-F]{4}) [0-9A-F]{2} +[0-9]+ @(%s([0-9]{20})\.[0-9]+\.([0-9a-z,]*))\Z"
+_ROW = (r"[0-9a-f]+: [0-9A-F]+ [0-9A-F]+ ([0-9A-F]{8}) ([0-9A-F]{4}) [0-9A-F]{2} +([0-9]+) "
+        r"@(%s([0-9]{20})\.[0-9]+\.([0-9a-z,]*))\Z")
 # g0,1p8000,8100   g   gp8000
 _SHARE = re.compile(r"g([0-9,]*)(?:p([0-9,]+))?\Z")
+# Why a waiter launches nothing now.
+SILENT = "does not answer"
+UNSEEN = "can't be seen from here"
+GONE = "is gone"  # a child of its has the socket
+STOPPED = "is stopped"
 
 
 class Ticket(NamedTuple):
@@ -39,15 +46,20 @@ class Ticket(NamedTuple):
     since_seconds: float
     want: str
     has_waited: bool = False  # what was looked at before it is old by now
+    rivals: Optional[FrozenSet[int]] = None  # the places that there were when ours was new, by number: whoever came before us
 
 
 class Waiter(NamedTuple):
-    """Somebody's place in it: `pid` 0 and `uid` -1 where that can't be told from here."""
+    """Somebody's place in it: `pid` 0 and `uid` -1 where that can't be told from here. `why` he launches nothing now, "" if he
+    may: who is stopped has his turn when he goes on; who does not answer, or is not in this table of processes, is nobody that
+    could be held to what his name says, and would be in everybody's way for ever."""
 
     pid: int
     uid: int
     since_seconds: float  # in the clock of `read_clock`
     want: str
+    place: int = 0  # the socket's own number, which no other has while it is there
+    why: str = ""
 
 
 def read_clock() -> float:
@@ -127,20 +139,21 @@ def drain(ticket: Ticket) -> None:
 def list_waiting(root: str = "/proc") -> Tuple[Waiter, ...]:
     """All that wait for this machine (of this network namespace, any user's), the earliest first; with our own place."""
     row = re.compile(_ROW % re.escape(_PREFIX))
-    found = {}
+    found = []
     try:
         with open(root + "/net/unix", encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 match = row.match(line.rstrip("\n")) if _PREFIX in line else None
                 if match and int(match.group(1), 16) & _LISTENS and int(match.group(2), 16) == _STREAM:
-                    found[match.group(3)] = (int(match.group(4)) / _NANO, match.group(5))
+                    found.append((match.group(4), int(match.group(3)), int(match.group(5)) / _NANO, match.group(6)))
     except OSError:
         return ()
     waiting: List[Waiter] = []
-    for name, (since, want) in found.items():
+    for name, place, since, want in found:
         holder = _ask_holder(name)
         if holder:
-            waiting.append(Waiter(holder[0], holder[1], max(since, _read_start(holder[0])), want))
+            why, began = (SILENT, 0.0) if holder[1] < 0 else _read_holder(holder[0])
+            waiting.append(Waiter(holder[0], holder[1], max(since, began), want, place, why))
     return tuple(sorted(waiting, key=lambda one: (one.since_seconds, one.pid)))
 
 
@@ -158,23 +171,50 @@ def _ask_holder(name: str) -> Optional[Tuple[int, int]]:
         return 0, -1
 
 
-def _read_start(pid: int) -> float:
-    """When the process began, in the same clock: nobody has waited for longer than that. 0.0 where it can't be seen."""
-    identity = procs.read_identity(pid) if pid else None
-    return identity.start_ticks / os.sysconf("SC_CLK_TCK") if identity else 0.0
+def _read_holder(pid: int) -> Tuple[str, float]:
+    """(why it launches nothing, when it began in the same clock: nobody has waited for longer than that). Of another user's
+    that /proc hides (hidepid) neither is known, and 0.0 stands for its start."""
+    row = read_text("/proc/%d/stat" % pid).rpartition(")")[2].split() if pid else []
+    if not pid:
+        return UNSEEN, 0.0
+    if len(row) < 20:
+        return ("" if procs.is_table_partial() else GONE), 0.0
+    if row[0] in "ZXx":
+        return GONE, 0.0
+    return (STOPPED if row[0] == "T" else ""), int(row[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def note_rivals(ticket: Ticket) -> Ticket:
+    """The place, with who is there already: whoever came before us is among them once SETTLE_SECONDS are over, and nobody who
+    shows later has come before us, whatever his name says. Noted once."""
+    return ticket if ticket.rivals is not None else ticket._replace(rivals=frozenset(one.place for one in list_waiting()))
+
+
+def list_before(ticket: Ticket, waiting: Tuple[Waiter, ...]) -> Tuple[Waiter, ...]:
+    """Those who wait for what we want too and came before us, the earliest first."""
+    own = os.fstat(ticket.socket.fileno()).st_ino
+    return tuple(one for one in waiting if (one.since_seconds, one.pid) < (ticket.since_seconds, os.getpid())
+                 and one.pid != os.getpid() and one.place != own and is_overlapping(one.want, ticket.want)
+                 and (ticket.rivals is None or one.place in ticket.rivals))
 
 
 def find_front(ticket: Ticket, waiting: Tuple[Waiter, ...]) -> Optional[Waiter]:
-    """The earliest of those who wait for what we want too and came before us."""
-    return next((one for one in waiting if (one.since_seconds, one.pid) < (ticket.since_seconds, os.getpid())
-                 and one.pid != os.getpid() and is_overlapping(one.want, ticket.want)), None)
+    """The earliest of those before us who may launch."""
+    return next((one for one in list_before(ticket, waiting) if not one.why), None)
 
 
 def describe_waiter(one: Waiter) -> str:
     """`pid 123 (bob)`, as far as it is known."""
     if one.uid < 0:
-        return "an rlrun that does not answer"
+        return "somebody who does not answer"
     return "%s (%s)" % ("pid %d" % one.pid if one.pid else "a process that can't be seen here", procs.user_name(one.uid))
+
+
+def describe_passed(one: Waiter) -> str:
+    """`pid 123 (bob), who waits since 02:14 and is stopped`; of whom no more is known than what he says, no time is told."""
+    if one.why != STOPPED:
+        return describe_waiter(one) + (", who is gone" if one.why == GONE else "")
+    return "%s, who waits since %s and is stopped" % (describe_waiter(one), describe_since(read_clock() - one.since_seconds))
 
 
 def describe_since(elapsed_seconds: float) -> str:
@@ -188,9 +228,14 @@ def judge_waiting(waiting: Tuple[Waiter, ...]) -> List[Check]:
     others = [one for one in waiting if one.pid != os.getpid()]
     if not others:
         return []
-    ages = [read_clock() - one.since_seconds for one in others[:_MANY]]
-    named = "; ".join("%s since %s (%s)" % (describe_waiter(one), describe_since(age), format_elapsed(age))
-                      for one, age in zip(others, ages))
+    named = "; ".join(_describe_other(one, read_clock() - one.since_seconds) for one in others[:_MANY])
     return [Check("live", "job:waiting", "advisory", "%s for this machine: %s%s" % (
         "1 rlrun waits" if len(others) == 1 else "%d rlruns wait" % len(others), named, "; …" if len(others) > _MANY else ""),
         "They came first: `rlrun run … --wait-free 6h` waits behind those who want the same.")]
+
+
+def _describe_other(one: Waiter, age_seconds: float) -> str:
+    if one.why not in ("", STOPPED):
+        return describe_waiter(one) + ", since when is not known"
+    return "%s since %s (%s%s)" % (describe_waiter(one), describe_since(age_seconds), format_elapsed(age_seconds),
+                                   ", stopped" if one.why else "")

@@ -58,8 +58,8 @@ def is_secret_name(name: str) -> bool:
         return False
     while len(words) > 1 and words[-1].isdecimal():
         words.pop()
-    if words[-2:] == ["WEBHOOK", "URL"]:
-        return True
+    if words[-1] in ("URL", "URLS", "URI", "ENDPOINT") and words[-2:-1] in (["WEBHOOK"], ["WEBHOOKS"], ["HOOK"]):
+        return True  # who knows the address may write there
     if words[-1] in _DESCRIBES:
         return False
     pairs = set(zip(words, words[1:]))

@@ -67,17 +67,28 @@ def _note_object(kept: Kept, text: str) -> None:
 
 def open_log(kept: Kept, path: str) -> None:
     """From here on all goes to this file (mode 0600; made with its folder where it is missing), what was said before first.
-    Where another user's file is in the way, this user's own lies beside it. Raises nothing."""
+    Where that is no file of this user alone, his own lies beside it, by his number. Raises nothing."""
     if "path" in kept.facts:
         return
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError:
         pass  # the file says it better
-    if os.path.lexists(path) and not os.access(path, os.W_OK):
-        base, suffix = os.path.splitext(path)
-        path = "%s-%d%s" % (base, os.geteuid(), suffix)
-    kept.facts["path"] = path
+    base, suffix = os.path.splitext(path)
+    own = "%s-%d%s" % (base, os.geteuid(), suffix)
+    troubles = []
+    for one in (path, own):
+        try:
+            os.close(_open(one))
+        except OSError as error:
+            troubles.append(_describe_trouble(error))
+            continue
+        kept.facts["path"] = one
+        break
+    else:
+        kept.facts["path"] = path
+        kept.facts["trouble"] = troubles[0] + ("" if troubles[0] == troubles[1] else "; %s: %s" % (
+            os.path.basename(own), troubles[1]))
     held = "".join(kept.pieces)
     del kept.pieces[:]
     _append(kept, "%s\n%s" % (kept.facts.get("head", "--- rlrun, pid %d" % os.getpid()), held))
@@ -132,18 +143,32 @@ def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+def _open(path: str) -> int:
+    """A descriptor for appending. OSError for what is not this user's alone: a link, by which another file would be written to,
+    a file of another user, who could read it, a pipe or a device that lies there."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    found = os.fstat(fd)
+    words = ("not a file" if not stat.S_ISREG(found.st_mode) else
+             "it is another user's (%d)" % found.st_uid if found.st_uid != os.geteuid() else
+             "it has another name too, by which it may be another file" if found.st_nlink > 1 else "")
+    if words:
+        os.close(fd)
+        raise OSError(0, words)
+    return fd
+
+
+def _describe_trouble(error: OSError) -> str:
+    return error.strerror or "not writable"
+
+
 def _append(kept: Kept, text: str) -> None:
-    """Not through a link, and not into a pipe or a device that lies there."""
     try:
-        fd = os.open(kept.facts["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                     0o600)
+        fd = _open(kept.facts["path"])
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(0, "not a file")
             data = text.encode("utf-8", "backslashreplace")
             while data:
                 data = data[os.write(fd, data):]
         finally:
             os.close(fd)
     except OSError as error:
-        kept.facts["trouble"] = error.strerror or "not writable"
+        kept.facts.setdefault("trouble", _describe_trouble(error))

@@ -54,7 +54,8 @@ def play_line(box):
     b.add_to_file(os.path.join(box.root, "scripts/train/configs/night.env"), "TOY_STEPS=3\n")
     facts["moved"] = run_as_cron(box, command)
     os.rename(os.path.join(box.root, "logs", "rlrun", "unattended.log"), os.path.join(box.folder, "kept"))
-    os.mkdir(os.path.join(box.root, "logs", "rlrun", "unattended.log"))
+    for name in ("unattended.log", "unattended-%d.log" % os.geteuid()):
+        os.mkdir(os.path.join(box.root, "logs", "rlrun", name))
     facts["no_log"] = run_as_cron(box, command)
     facts["gone"] = run_as_cron(box, command.replace("configs/night.env", "configs/none.env"))
     facts["usage"] = run_as_cron(box, command.replace("--board leave", "--bord leave"))

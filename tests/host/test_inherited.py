@@ -13,14 +13,15 @@ OWN = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "MASTER_ADDR": "n1", "LOCAL_
 
 def test_E9_variables_of_a_job_and_of_an_earlier_launcher():
     found = inherited.find_inherited(dict(JOB, **OWN))
-    assert found.words == ("RANK", "WORLD_SIZE", "MASTER_PORT", "PMIX_* (1 variable)", "OMPI_COMM_WORLD_* (2 variables)",
-                           "TORCHELASTIC_* (1 variable)", "SLURM_* (3 variables, job 123)")
+    assert found.words == ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR", "PMIX_* (1 variable)",
+                           "OMPI_COMM_WORLD_* (2 variables)", "TORCHELASTIC_* (1 variable)", "SLURM_* (3 variables, job 123)")
 
 
 def test_E9_what_is_dropped_is_what_is_told_and_no_more():
     kept, dropped = inherited.drop(dict(JOB, WANDB_RUN_ID="abc", **OWN))
-    assert kept == dict(OWN, SLURM_CONF="/etc/slurm.conf")
-    assert dropped == dict({name: value for name, value in JOB.items() if name != "SLURM_CONF"}, WANDB_RUN_ID="abc")
+    assert kept == dict({name: value for name, value in OWN.items() if name != "MASTER_ADDR"}, SLURM_CONF="/etc/slurm.conf")
+    assert dropped == dict({name: value for name, value in JOB.items() if name != "SLURM_CONF"}, WANDB_RUN_ID="abc",
+                           MASTER_ADDR="n1")
     assert inherited.find_inherited(kept).words == ()
     assert inherited.describe_dropped(dropped).startswith("RANK, WORLD_SIZE") and "WANDB_RUN_ID" in inherited.describe_dropped(
         dropped)

@@ -1,9 +1,11 @@
 """An approval that was saved: what is in it, whose it is, how long it counts, and what can't be taken for one."""
+import errno
 import hashlib
 import json
 import os
 import stat
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -129,6 +131,52 @@ def test_where_the_own_copy_can_not_be_written_the_file_is_and_the_reason_is_tol
     assert "TRAIN_BATCH" in config.read_text()
 
 
+@pytest.mark.parametrize("links", ["hard links", "no hard links"])
+def test_what_comes_while_a_plan_is_saved_is_not_replaced(config, tmp_path, monkeypatch, links):
+    path, kept = tmp_path / "plan.json", config.parent / "logs/rlrun/plans" / ("%s-%d.json" % (DIGEST, os.geteuid()))
+    if links == "no hard links":
+        monkeypatch.setattr(os, "link", lambda *words: refuse_call(errno.EPERM))
+    real, coming = saved_plan.tempfile.mkstemp, []
+
+    def come(*words, **given):
+        for one in coming:
+            if str(one.parent) == given["dir"]:
+                one.write_text("mine\n")
+        return real(*words, **given)
+    monkeypatch.setattr(saved_plan.tempfile, "mkstemp", come)
+    coming[:] = [path]
+    error = refuse(save, find(config), path)
+    assert (error.code, error.reason, path.read_text()) == (2, "save", "mine\n") and "left as it is" in error.message
+    assert sorted(os.listdir(str(tmp_path))) == ["c", "plan.json"]
+    coming[:] = [kept]
+    saved = save(find(config), tmp_path / "other.json")
+    assert saved.kept == "" and saved.reason == "File exists" and kept.read_text() == "mine\n"
+    assert os.listdir(str(kept.parent)) == [kept.name] and saved_plan.read_plan(saved.path).digest == DIGEST
+    kept.unlink()
+    coming[:] = []
+    for _ in range(2):  # made, and then renewed
+        assert save(find(config), tmp_path / "other.json").kept == str(kept)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and kept.stat().st_nlink == 1
+
+
+def refuse_call(number):
+    raise OSError(number, os.strerror(number))
+
+
+def test_a_link_in_place_of_the_folder_of_plans_is_not_followed(config, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = save(find(config), tmp_path / "plan.json").kept
+    os.rename(kept, str(elsewhere / os.path.basename(kept)))
+    os.rmdir(os.path.dirname(kept))
+    os.symlink(str(elsewhere), os.path.dirname(kept))
+    before = (elsewhere / os.path.basename(kept)).stat().st_mtime_ns
+    saved = save(find(config), tmp_path / "plan.json")
+    assert saved.kept == "" and saved.reason == "logs/rlrun/plans is a link"
+    assert (elsewhere / os.path.basename(kept)).stat().st_mtime_ns == before
+    assert saved_plan.find_plans(str(config.parent), DIGEST) == []
+
+
 # --- how long it counts, and whose it is
 
 
@@ -162,6 +210,19 @@ def test_another_users_copy_tells_the_difference_and_nothing_about_time(config, 
     error = judge(find(config, "0" * 8))
     assert "x.env: TRAIN_BATCH=64 → TRAIN_BATCH=128" in error.message and "3f9c2a71-4242.json" in error.message
     assert judge(found, NOW + 2 * HOUR, plan_file=str(copy)).reason == "expired"  # it was named, and so it is believed
+
+
+def test_copies_of_others_do_not_hide_the_own(config, tmp_path, monkeypatch):
+    """It is read by its name, however many stand before it in the folder's order, and where that can't be listed."""
+    found = find(config)
+    if not os.geteuid():  # whose name is the first of all
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    kept = Path(save(found, tmp_path / "plan.json", HOUR).kept)
+    for number in range(150):
+        (kept.parent / ("%s-0%d.json" % (DIGEST, number))).write_text("{}")
+    assert judge(found, NOW + 2 * HOUR).reason == "expired"
+    monkeypatch.setattr(os, "listdir", lambda path: refuse_call(errno.EACCES))
+    assert [plan.path for plan in saved_plan.find_plans(str(config.parent), DIGEST)] == [str(kept)]
 
 
 # --- another plan
@@ -233,6 +294,37 @@ def test_a_launch_uses_the_approval_up_and_a_run_that_lives_blocks(config, tmp_p
     approval.refuse_launched(found, choose(again=True))
 
 
+def test_no_word_of_another_makes_a_line_of_its_own(config, tmp_path):
+    """Whoever writes a plan or a record writes its user, host and name too."""
+    found, path, evil = find(config), tmp_path / "a\nb.json", "x\nrlrun: all is well\x1b[2J"
+    save(found, path)
+    shape = json.loads(path.read_text())
+    edit(path, user=evil, host=evil, time_seconds=NOW + 9 * HOUR, parts=dict(shape["parts"], **{evil: "1", "block": evil}))
+    errors = [judge(found, plan_file=str(path), valid_seconds=HOUR), judge(found, digest="0" * 8, plan_file=str(path)),
+              judge(found, plan_file=str(tmp_path / evil)), judge(find(config, "0" * 8), plan_file=str(path))]
+    os.unlink(str(config.parent / "logs/rlrun/plans" / ("%s-%d.json" % (DIGEST, os.geteuid()))))
+    folder = record(config.parent, "20260101-000000-train-x", DIGEST, os.getpid())
+    edit(folder / "record.json", id=evil, user=evil)
+    errors += [judge(found), judge(find(config, "0" * 8))]
+    os.unlink(str(folder / "exit.json"))
+    errors.append(judge(found))
+    assert [error.reason for error in errors] == ["clock", "plan", "plan", "digest", "again", "digest", "job:running"]
+    for error in errors:
+        assert "x1b[2J" in error.message or "a\\nb" in error.message, error.message
+        assert "\x1b" not in error.message + error.hint and not [
+            line for line in (error.message + "\n" + error.hint).split("\n") if line.startswith(("rlrun", "b.json"))
+            and not line.startswith("rlrun status '")]
+
+
+@pytest.mark.parametrize("name", ["\\u0000", "\\ud800", "/x.\\u0000", "/x.\\ud800"])
+def test_a_record_with_a_path_that_is_none_is_no_crash(config, name):
+    folder = record(config.parent, "20260101-000000-train-x", DIGEST, os.getpid())
+    text = json.dumps(dict(json.loads((folder / "record.json").read_text()), config_path="NAME", more_configs=["NAME"],
+                           parts={"root": "NAME"}))
+    (folder / "record.json").write_text(text.replace("NAME", name))
+    assert judge(find(config, "0" * 8)).reason == "digest"
+
+
 def test_the_record_of_a_launch_tells_what_it_keeps(config):
     folder = record(config.parent, "20260101-000000-train-x", DIGEST, os.getpid())
     parts = saved_plan.make_content(find(config, block="b" * 500, environment="x"), (SECRET,)).parts
@@ -265,7 +357,7 @@ def test_wrong_types_are_refused_or_dropped(config, tmp_path):
     save(found, path)
     for changes in ({"schema": True and 2}, {"digest": 7}, {"digest": "no digest"}, {"parts": []}, {"parts": {"root": 1}},
                     {"time_seconds": "now"}, {"time_seconds": True}, {"time_seconds": None}, {"time_seconds": float("inf")},
-                    {"valid_seconds": "12h"}, {"valid_seconds": float("nan")}):
+                    {"valid_seconds": "12h"}, {"valid_seconds": float("nan")}, {"uid": 10 ** 20}):
         save(found, path)
         edit(path, **changes)
         assert judge(found, plan_file=str(path)).reason == "plan", changes

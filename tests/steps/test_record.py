@@ -103,6 +103,13 @@ def test_an_odd_record_is_no_crash(tmp_path, capsys, name, file):
         assert "\x1b" not in shown and (not is_json or json.loads(shown, parse_constant=refuse))
 
 
+def test_a_number_of_more_digits_than_ours_have_is_not_read(tmp_path):
+    """An old Python takes the square of their count."""
+    found = records.read_record(write(tmp_path / "a", dict(GOOD, nodes=10 ** 20, gpus=[-10 ** 19], time_seconds=10 ** 14)))
+    assert (found["id"], found["nodes"], found["gpus"], found["time_seconds"]) == ("good", None, [None], 10 ** 14)
+    assert records.read_record(write(tmp_path / "b", dict(GOOD, nodes=10 ** 19)))["nodes"] == 10 ** 19
+
+
 @pytest.mark.parametrize("how", ["pipe", "folder", "link", "device"])
 def test_only_files_are_read(tmp_path, how, capsys):
     folder = tmp_path / "logs/rlrun/20990101-x"

@@ -40,8 +40,8 @@ def hold(*checks, machine=FREE):
     return wait_free.list_holds(judge.make_verdict(checks), machine)
 
 
-def make_look(*holds, front=None):
-    return wait_free.Look(tuple(holds), (), front, "")
+def make_look(*holds, front=None, passed=()):
+    return wait_free.Look(tuple(holds), (), front, passed)
 
 
 def read(hold):
@@ -119,8 +119,9 @@ def test_a_change_is_told_by_block_and_pids_and_who_is_in_front():
     assert first == make(words="older by now") == make(what="GPU 0,1")
     others = {make(pids=(6,)), make(name="job:running"), make(pids=()), make(pids=(), what="GPU 1"),
               wait_free.make_key(make_look()), make(front=waiters.Waiter(5, 0, 1.0, "box")),
-              make(front=waiters.Waiter(5, 0, 2.0, "box"))}
-    assert len(others) == 7 and first not in others
+              make(front=waiters.Waiter(5, 0, 2.0, "box")),
+              wait_free.make_key(make_look(passed=(waiters.Waiter(5, 0, 1.0, "box", 9, waiters.STOPPED),)))}
+    assert len(others) == 8 and first not in others
 
 
 def test_secrets_in_what_is_quoted_are_hidden():
@@ -131,9 +132,12 @@ def test_secrets_in_what_is_quoted_are_hidden():
     assert one.pids == (99,) and one.what == "GPU 0" and "topsecret" not in str(one) and "not visible here" in one.words
 
 
-@pytest.mark.parametrize("cost, pause", [(0.0, 30.0), (0.1, 30.0), (0.2, 50.0), (5.0, 180.0)])
-def test_a_dear_look_is_rarer(cost, pause):
-    assert wait_free.make_pause(30.0, cost) == pytest.approx(pause)
+@pytest.mark.parametrize("look, cost, spent, least, usual", [
+    (30.0, 0.0, 0.0, 0.0, 30.0), (30.0, 0.1, 9.0, 25.0, 30.0), (30.0, 0.2, 0.0, 50.0, 50.0), (30.0, 5.0, 9.0, 180.0, 180.0),
+    # who asks for looks very often has them for a while, and then as often as they are cheap
+    (0.2, 0.05, 2.9, 1.2, 1.2), (0.2, 0.05, 3.1, 12.5, 12.5), (0.2, 5.0, 3.1, 180.0, 180.0), (0.2, 0.0001, 3.1, 0.025, 0.2)])
+def test_a_dear_look_is_rarer(look, cost, spent, least, usual):
+    assert wait_free.make_pause(look, cost, spent) == pytest.approx((least, usual))
 
 
 def test_the_time_is_up():
@@ -229,6 +233,43 @@ def test_a_free_machine_is_waited_for_behind_somebody(machines, monkeypatch):
     waiters.leave(ticket)
 
 
+def test_who_launches_nothing_now_is_passed_over_and_that_is_said(machines, monkeypatch):
+    clock = machines(FREE)
+    stopped = waiters.Waiter(7, 0, 5.0, "box", 1, waiters.STOPPED)
+    crowd = tuple(waiters.Waiter(0, -1, 6.0, "box", number, waiters.SILENT) for number in range(2, 6))
+    monkeypatch.setattr(waiters, "list_waiting", lambda: (stopped,) + crowd)
+    told, ticket = go(make_survey(live(FREE)))
+    assert not ticket.has_waited and clock.looks == 0
+    (line,) = told
+    assert line.startswith("not waiting: going past pid 7 (root), who waits since ") and line.endswith(", and 1 more")
+    assert "and is stopped; past somebody who does not answer; past " in line
+    waiters.leave(ticket)
+    ahead = waiters.Waiter(8, 0, 7.0, "box", 9)
+    monkeypatch.setattr(waiters, "list_waiting", lambda: (stopped,) + ((ahead,) if clock.looks < 3 else ()))
+    told, ticket = go(make_survey(live(FREE)))
+    assert ticket.has_waited and len(told) == 2 and "behind pid 8 (root), who waits since " in told[0]
+    assert "; going past pid 7 (root), who waits since " in told[1] and "free now" in told[1]
+    waiters.leave(ticket)
+
+
+def test_a_plan_that_was_launched_meanwhile_is_not_waited_for_any_longer(machines, monkeypatch, tmp_path):
+    """Asked when somebody has begun a run, or a record, and not at every look."""
+    busy, other = make_busy(7), make_busy(8)
+    clock = machines(busy, busy, busy, other, other, busy)
+    asked = []
+
+    def refuse():
+        asked.append(clock.looks)
+        if clock.looks == 6:
+            raise OperatorError("it lives", "", BLOCKED, "job:running")
+    with pytest.raises(OperatorError, match="it lives"):
+        go(make_survey(live(busy), busy), refuse=refuse)
+    assert asked == [1, 4, 6] and waiters.list_waiting() == ()
+    stamp = wait_free._read_stamp(str(tmp_path))
+    (tmp_path / "logs" / "rlrun").mkdir(parents=True)
+    assert wait_free._read_stamp(str(tmp_path)) != stamp
+
+
 def test_somebody_began_between_the_survey_and_the_queue(machines, monkeypatch):
     machines(FREE)
     monkeypatch.setattr(wait_free.guard, "read_runs", lambda: make_busy().runs)
@@ -241,7 +282,7 @@ def test_the_place_of_an_earlier_wait_is_kept(machines):
     machines(FREE)
     first = waiters.enter("box")
     told, ticket = go(make_survey(live(FREE)), ticket=first)
-    assert ticket == first and len(waiters.list_waiting()) == 1
+    assert ticket.socket is first.socket and len(waiters.list_waiting()) == 1
     waiters.leave(ticket)
 
 

@@ -12,6 +12,28 @@ from rlrun.errors import MACHINE, OperatorError
 from rlrun.steps import waiters
 from rlrun.values import Port, SweepRule
 
+# Listens with an old time, and is gone; its child lives, and has the socket.
+ORPHAN = """
+import os, socket, sys
+one = socket.socket(socket.AF_UNIX)
+one.bind("\\0%s%020d.1.box" % (sys.argv[1], 5))
+one.listen(8)
+if os.fork():
+    os._exit(0)
+print("in", flush=True)
+sys.stdin.read()
+"""
+# Is there first, and comes into the queue only when it is told to, with an old time.
+LATE = """
+import socket, sys
+print("in", flush=True)
+sys.stdin.readline()
+one = socket.socket(socket.AF_UNIX)
+one.bind("\\0%s%020d.1.box" % (sys.argv[1], 5))
+one.listen(8)
+print("in", flush=True)
+sys.stdin.read()
+"""
 OTHER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -35,10 +57,10 @@ def start(prefix):
     """start(want) -> another process that waits."""
     started = []
 
-    def run(want):
+    def run(want, script=""):
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        one = subprocess.Popen([sys.executable, "-I", "-c", OTHER, root, prefix, want], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE)
+        words = [script, prefix] if script else [OTHER, root, prefix, want]
+        one = subprocess.Popen([sys.executable, "-I", "-c"] + words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         started.append(one)
         assert one.stdout.readline() == b"in\n"
         return one
@@ -88,16 +110,69 @@ def test_a_program_that_is_started_does_not_keep_the_place():
     child.communicate(b"\n")
 
 
-def test_a_stopped_waiter_keeps_its_place_and_one_that_is_asked_very_often_too(start, monkeypatch):
-    monkeypatch.setattr(waiters, "_BACKLOG", 2)
+def test_a_stopped_waiter_is_passed_over_until_it_goes_on(start):
     first, mine = start("box"), waiters.enter("box")
+    assert waiters.find_front(mine, waiters.list_waiting()).pid == first.pid
     os.kill(first.pid, signal.SIGSTOP)
-    for _ in range(8):  # our own queue is full as well, for want of a look
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED)
+    waiting = waiters.list_waiting()
+    assert waiters.find_front(mine, waiting) is None
+    (passed,) = waiters.list_before(mine, waiting)
+    assert (passed.pid, passed.why) == (first.pid, waiters.STOPPED)
+    assert waiters.describe_passed(passed).startswith("pid %d (" % first.pid)
+    assert waiters.describe_passed(passed).endswith(" and is stopped")
+    assert ", stopped)" in waiters.judge_waiting(waiting)[0].detail
+    os.kill(first.pid, signal.SIGCONT)
+    os.waitid(os.P_PID, first.pid, os.WCONTINUED)
+    assert waiters.find_front(mine, waiters.list_waiting()).pid == first.pid
+    waiters.leave(mine)
+
+
+def test_who_does_not_answer_is_in_nobody_s_way_whatever_time_he_claims(prefix, monkeypatch):
+    squatter = listen("%s%020d.1.box" % (prefix, 5))
+    asked = [socket.socket(socket.AF_UNIX) for _ in range(8)]
+    for one in asked:  # its queue is full
+        one.setblocking(False)
+        one.connect_ex("\0%s%020d.1.box" % (prefix, 5))
+    monkeypatch.setattr(waiters, "_BACKLOG", 2)
+    mine = waiters.enter("box")
+    for _ in range(8):  # and so is ours, for want of a look
         waiting = waiters.list_waiting()
-        assert waiters.find_front(mine, waiting).pid == first.pid
-    assert (0, -1) in [(one.pid, one.uid) for one in waiting]
+    assert [(one.pid, one.uid, one.why) for one in waiting] == [(0, -1, waiters.SILENT)] * 2
+    assert waiters.find_front(mine, waiting) is None
+    assert [one.since_seconds for one in waiters.list_before(mine, waiting)] == [5e-9]
+    assert "does not answer, since when is not known" in waiters.judge_waiting(waiting)[0].detail
     waiters.drain(mine)
     assert os.getpid() in [one.pid for one in waiters.list_waiting()]
+    monkeypatch.setattr(waiters, "_ask_holder", lambda name: (0, 0))  # as the kernel tells of another table's process
+    waiting = waiters.list_waiting()
+    assert waiters.find_front(mine, waiting) is None and waiting[0].why == waiters.UNSEEN
+    assert waiters.describe_passed(waiting[0]) == "a process that can't be seen here (root)"
+    for one in asked + [squatter]:
+        one.close()
+    waiters.leave(mine)
+
+
+def test_a_place_of_one_that_is_gone_is_nobody_s(start):
+    orphan, mine = start("", ORPHAN), waiters.enter("box")
+    orphan.wait()  # until then it is there as a zombie
+    waiting = waiters.list_waiting()
+    assert [(one.pid, one.why) for one in waiters.list_before(mine, waiting)] == [(orphan.pid, waiters.GONE)]
+    assert waiters.find_front(mine, waiting) is None
+    waiters.leave(mine)
+
+
+def test_who_shows_only_when_our_place_is_settled_came_later_whatever_he_says(start):
+    first, late = start("box"), start("", LATE)
+    mine = waiters.note_rivals(waiters.enter("box"))
+    late.stdin.write(b"\n")
+    late.stdin.flush()
+    assert late.stdout.readline() == b"in\n"
+    waiting = waiters.list_waiting()
+    assert min(waiting, key=lambda one: one.since_seconds).pid in (first.pid, late.pid) and late.pid in [one.pid for one in waiting]
+    assert [one.pid for one in waiters.list_before(mine, waiting)] == [first.pid]
+    assert waiters.note_rivals(mine) is mine
+    waiters.leave(mine)
 
 
 def test_a_name_alone_is_no_waiter(prefix, tmp_path, monkeypatch):

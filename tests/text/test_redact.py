@@ -10,6 +10,7 @@ from text.made_costs import assert_linear
 from rlrun.text import redact as module
 from rlrun.text.redact import MARK, find_secrets, redact, redact_config, redact_words
 
+UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -40,6 +41,30 @@ HEX40 = "0123456789abcdef0123456789abcdef01234567"
     ("wandb login --relogin " + HEX40, "wandb login --relogin @"),
     ("API_KEYS=(a b) C=1", "API_KEYS=@ C=1"),
     ("HF_TOKEN+=tail", "HF_TOKEN+=@"),
+    ("curl -d x https://hooks.slack.com/services/T0AB/B0CD/x1y2z3 -s", "curl -d x https://hooks.slack.com/services/@ -s"),
+    ('{"url":"https://hooks.slack.com/triggers/T0/123/abc","n":1}', '{"url":"https://hooks.slack.com/triggers/@","n":1}'),
+    ("hooks.slack-gov.com/workflows/T0/A0/1/x;ls", "hooks.slack-gov.com/workflows/@;ls"),
+    ("https://discord.com/api/webhooks/11/aB_c-d?wait=true", "https://discord.com/api/webhooks/@?wait=true"),
+    ("<https://ptb.discordapp.com/api/v10/webhooks/11/aBc>", "<https://ptb.discordapp.com/api/v10/webhooks/@>"),
+    ("https://api.telegram.org/bot123:AAE-x_1/sendMessage?chat_id=7", "https://api.telegram.org/bot@/sendMessage?chat_id=7"),
+    ("tell 110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw me", "tell @ me"),
+    ("http://10.0.0.7:8081/bot110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw/getMe", "http://10.0.0.7:8081/bot@/getMe"),
+    ("https://acme.webhook.office.com/webhookb2/%s@%s/IncomingWebhook/0a1b/%s x" % (UUID, UUID, UUID),
+     "https://acme.webhook.office.com/webhookb2/@ x"),
+    ("https://prod-1.westus.logic.azure.com:443/workflows/0a/triggers/manual/paths/invoke?sp=%2Ftriggers&sv=1.0&sig=Ab3_dEf-012345678",
+     "https://prod-1.westus.logic.azure.com:443/workflows/0a/triggers/manual/paths/invoke?sp=%2Ftriggers&sv=1.0&sig=@"),
+    ("'https://open.feishu.cn/open-apis/bot/v2/hook/%s'" % UUID, "'https://open.feishu.cn/open-apis/bot/v2/hook/@'"),
+    ("https://open.larksuite.com/open-apis/bot/v2/hook/%s, then" % UUID, "https://open.larksuite.com/open-apis/bot/v2/hook/@, then"),
+    ("https://oapi.dingtalk.com/robot/send?access_token=%s&timestamp=1" % HEX40,
+     "https://oapi.dingtalk.com/robot/send?access_token=@&timestamp=1"),
+    ("https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=%s&debug=1" % UUID,
+     "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=@&debug=1"),
+    ("https://chat.example.com/hooks/n4ojxr6u7fyp8kubdxsy4cnm1c", "https://chat.example.com/hooks/@"),
+    ("curl -u bob:hunter2 https://x", "curl -u bob:@ https://x"),
+    ("/usr/bin/curl -sSubob:hunter2;ls", "/usr/bin/curl -sSubob:@;ls"),
+    ("x=$(curl https://x \\\n  --user 'bob:two words' --proxy-user=al:pw)", "x=$(curl https://x \\\n  --user 'bob:@' --proxy-user=al:@)"),
+    ("['curl', '-u', 'bob:two words', 'x']", "['curl', '-u', 'bob:@', 'x']"),
+    ('sh -c "curl -u \\"bob:a b\\" x"', 'sh -c "curl -u \\"bob:@\\" x"'),
 ])
 def test_what_is_hidden(text, shown):
     assert redact(text) == shown.replace("@@", MARK + "@").replace("@", MARK) if "@@" not in shown \
@@ -59,7 +84,11 @@ def test_known_shapes_under_any_name(secret):
     "${HF_TOKEN:-} ${HF_TOKEN}", "SSH_KEY=/home/u/.ssh/id", "PROMPT_KEY=question MAX_INPUT_TOKENS=4096", "commit " + HEX40,
     "WANDB_API_KEY is not set: wandb:key", "task-specific-learning-rate-2", "step:12 - actor/lr:1e-06 - perf/mfu:0.3",
     "http://127.0.0.1:8080/x ssh://git@host/r", "error: invalid api_key: must be set", "the bearer token is absent",
-    "KeyError: key=actor/lr", "--max-tokens 512 --token-level x", "PATH=/usr/bin:/bin"])
+    "KeyError: key=actor/lr", "--max-tokens 512 --token-level x", "PATH=/usr/bin:/bin",
+    "curl -u bob https://x:8080/y", 'curl -u "$USER:$PASS" https://x', "curl -su ${A}:${B} x", "docker run -u root:root -v a:b x",
+    "curl -s x && docker run --user 1000:1000 x", "curl -o out.u https://x:1/y", "https://hooks.slack.com/services/$SLACK_PATH",
+    "https://api.telegram.org/bot$TOKEN/sendMessage", "https://github.com/a/b/blob/main/hooks/README.md",
+    "https://x/?key=actor/lr&step=12", "/c/.git/hooks/prepare-commit-msg.sample2", "step 12:AA", "http://h:1/hook/"])
 def test_what_stays_readable(text):
     assert redact(text) == text
 
@@ -120,6 +149,13 @@ def test_redact_words():
         "env", "HF_TOKEN=" + MARK, "--api-key", MARK, "-x", "python", "--token", "-y", "+a.api_key=" + MARK)
 
 
+def test_the_login_of_curl_is_a_word_of_its_own():
+    assert redact_words(["x", "-u", "a:b", "/bin/curl", "-su", "bob:two words", "--user", "$A:$B", "-ubob:c", "--proxy-user=al:d",
+                         "-U", "7:7", "-o", "a:b", "https://x:1/y"]) == (
+        "x", "-u", "a:b", "/bin/curl", "-su", "bob:" + MARK, "--user", "$A:$B", "-ubob:" + MARK, "--proxy-user=al:" + MARK,
+        "-U", "7:7", "-o", "a:b", "https://x:1/y")
+
+
 def test_redact_config():
     text = 'A=1\nDB_PASSWORD="x\ny z"\n# export HF_TOKEN=abc # c\nNOTE="no\nsecret"\nWANDB_API_KEY=CHANGEME\nK=plainsecret\n'
     assert redact_config(text, ["plainsecret"]) == (
@@ -136,7 +172,9 @@ def test_arrays_of_secrets_in_a_config():
     "a=(", "a=", "a: ", "a:", "a=b=", "A=B;", "--a ", "-a", 'a="', "a='", "a=\\", 'a="\\', '"a":', "'a': '", "${a:-", "key = ",
     "a.b-", "://a:", "hf_", "eyJa", "key ", "login --a", "bearer ", "a  =  ", "'x\\", "--api-key=", "TOKEN=a", "'TOKEN=",
     '"PASSWORD=a\\',
-    "PASSWORD=a ", "authorization: ", "-----BEGIN ", "a=$'", 'a=\\"', " ", "a"])
+    "PASSWORD=a ", "authorization: ", "-----BEGIN ", "a=$'", 'a=\\"', " ", "a", "hooks.slack.com/services/",
+    "://a/hook/", "://a/hook/1", "/hook/a", "?key=", "&amp;sig=a", "1:AA", "bot1", "curl -u ", "curl -u 'a:", "-u a:", 'curl-u"a:b',
+    "-uu", "--user=", "curl -ua:b;"])
 def test_no_line_makes_it_linger(piece):
     """A log may hold any line, and each is cleaned whole before it is shown."""
     assert_linear(lambda text: redact(text, ("correct-horse-99",)), lambda size: (piece * size)[:size])

@@ -95,19 +95,46 @@ def test_the_line_is_cut_in_its_reason_and_keeps_its_path(tmp_path):
 
 
 def test_what_can_not_be_kept_is_said(tmp_path):
-    """No checkout; a link or a folder where the file should be; a full disk."""
+    """No checkout; no folder for it; something in the way of both names."""
     assert "the checkout is not known" in unattended.describe_failure(make()[1], 2)
     (tmp_path / "target").write_text("")
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(str(tmp_path / "pipe"))
-    for name, words in (("link", "symbolic links"), ("folder", "directory"), ("pipe", "device"), ("target/below", "directory")):
+    (tmp_path / "log").mkdir()
+    (tmp_path / ("log-%d" % os.geteuid())).symlink_to(tmp_path / "target")
+    for name, words in (("log", "Is a directory; log-%d: Too many levels of symbolic links" % os.geteuid()),
+                        ("target/below", "Not a directory")):
         held, kept = make(tmp_path / name)
         terminal.print_error(held, "said")
         unattended.close_log(kept, 1, 0.0)
-        assert "the rest is lost: %s/%s: " % (tmp_path, name) in unattended.describe_failure(kept, 1)
-        assert words in unattended.describe_failure(kept, 1)
-    assert (tmp_path / "target").read_text() == "", "nothing is written through a link"
+        assert unattended.describe_failure(kept, 1).endswith("the rest is lost: %s/%s: %s" % (tmp_path, name, words))
+    assert (tmp_path / "target").read_text() == ""
+
+
+@pytest.mark.parametrize("what", ["link", "dangling", "other name", "folder", "pipe", "another's"])
+def test_what_is_no_file_of_this_user_alone_is_left_and_his_own_is_taken(tmp_path, what):
+    path, target, own = tmp_path / "a.log", tmp_path / "target", tmp_path / ("a-%d.log" % os.geteuid())
+    target.write_text("mine\n")
+    if what == "another's" and os.geteuid():
+        pytest.skip("gives a file to another user")
+    {"link": lambda: path.symlink_to(target), "dangling": lambda: path.symlink_to(tmp_path / "none"),
+     "other name": lambda: os.link(str(target), str(path)), "folder": path.mkdir, "pipe": lambda: os.mkfifo(str(path)),
+     "another's": lambda: (path.write_text(""), os.chmod(str(path), 0o666), os.chown(str(path), 4242, 4242))}[what]()
+    held, kept = make(path)
+    terminal.print_error(held, "said")
+    unattended.close_log(kept, 1, 0.0)
+    assert "said\n" in own.read_text() and stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert unattended.describe_failure(kept, 1).endswith("all of it: %s" % own)
+    assert target.read_text() == "mine\n" and not (tmp_path / "none").exists()
+    assert what != "another's" or path.stat().st_size == 0
+
+
+def test_a_log_that_is_exchanged_meanwhile_is_not_followed(tmp_path):
+    path, target = tmp_path / "log", tmp_path / "target"
+    target.write_text("")
+    held, kept = make(path)
+    path.unlink()
+    os.link(str(target), str(path))
+    terminal.print_error(held, "said")
+    assert target.read_text() == "" and "the rest is lost: %s: it has another name" % path in unattended.describe_failure(kept, 1)
 
 
 @pytest.mark.parametrize("code, told, said", [
