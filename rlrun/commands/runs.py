@@ -12,7 +12,7 @@ from ..steps import jobs, orient, readback, records, shapes
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed, parse_duration
-from ..text.shell import escape_controls, quote_words
+from ..text.shell import escape_controls
 from ..values import RunRow
 
 
@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="a record's id, or a part of it that is unique")
     parser.add_argument("--root", default="", metavar="DIR", help="the checkout (else around the working directory)")
     parser.add_argument("--failed-since", type=_parse_time, default=None, metavar="TIME", help="only what failed within the last "
-                        "24h, say, and why; nothing at all where nothing did, so that cron mails only what is wrong")
+                        "1d, say (or 1.5h, 90m), and why, and which unattended launches launched nothing; nothing at all where "
+                        "nothing did, so that cron mails only what is wrong")
     parser.add_argument("--html", default="", metavar="FILE", help="write the list as one self-contained page to FILE")
 
 
@@ -33,9 +34,13 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     checkout = orient.find_checkout(options.root, "")
     now = time.time()
     if options.failed_since is not None:
-        return _list_failed(checkout.root, options.failed_since, now, terminal)
+        from .failed import list_failed
+        return list_failed(checkout.root, options.failed_since, terminal)
     # What was handed to Slurm is asked for below, all at once.
     found = [one if one.get("is_submission") else readback.complete(one) for one in records.list_records(checkout.root)]
+    if not found:
+        from ..steps import hidden
+        hidden.refuse_hidden(checkout.root)
     if options.id:  # only that one's jobs are asked for
         picked = _pick([records.make_row(one, now) for one in found], options.id)
         found = [one for one in found if one["record"] == picked.record]
@@ -73,45 +78,12 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 def _parse_time(word: str) -> float:
     """Seconds out of `24h`, for argparse."""
     try:
-        return parse_duration(word)
+        seconds = parse_duration(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error))
-
-
-def _list_failed(root: str, window_seconds: float, now: float, terminal: term.Terminal) -> int:
-    from ..steps import find_failed
-    from ..steps.shape_status import shape_quote
-    from .status import collect_secrets
-    found, reason = find_failed.find_failed(root, window_seconds, collect_secrets)
-    if terminal.is_json:
-        shown = [dict(shapes.shape_row(one.row), how=one.words, ended_seconds=one.ended_seconds, log=one.log or None,
-                      first_error=shape_quote(one.first_error, ()) if one.first_error else None) for one in found]
-        term.print_result(terminal, json.dumps({
-            "schema": 1, "command": "runs", "root": root, "failed_since_seconds": window_seconds, "runs": shown,
-            "reason": reason or None, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))}, sort_keys=True))
-    elif found:
-        blocks = ["\n".join(_describe_failed(one, root)) for one in found]
-        term.print_result(terminal, "\n\n".join(blocks))
-        if reason:
-            term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
-    return OK
-
-
-def _describe_failed(one: Any, root: str) -> List[str]:
-    row, error = one.row, one.first_error
-    seconds = row.data["time_seconds"] if one.ended_seconds is None else one.ended_seconds
-    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds == seconds else "at an unknown time"
-    when = ("launched %s, its end was not recorded" if one.ended_seconds is None else "ended %s") % when
-    pairs = [("how", one.words)]
-    if error is not None:
-        pairs.append(("first error", "%s:%s  %s" % (error.log, error.line if error.line is not None else "byte %d" % error.offset,
-                                                    error.text)))
-    pairs += [("log", one.log or "unknown"), ("record", row.record),
-              ("next", quote_words(["rlrun", "status", row.id, "--root", root]))]
-    head = "%s \u00b7 %s \u00b7 %s \u00b7 %s on %s \u00b7 %s" % (
-        row.kind or "unknown kind", os.path.basename(row.config) or "unknown config", row.experiment or "no name told",
-        row.user or "unknown", row.data["host"] or "unknown", when)
-    return [escape_controls(head)] + report.render_pairs(pairs)
+    if not seconds:
+        raise argparse.ArgumentTypeError("nothing can have failed within %r" % word)
+    return seconds
 
 
 def _tell_left(row: RunRow) -> RunRow:

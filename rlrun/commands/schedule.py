@@ -22,15 +22,18 @@ from .unattended import parse_time
 
 _REPORT_SECONDS = 60.0  # what a check needs beside the runner's own
 _LOCALE = "LC_ALL=C.UTF-8"
+_TIMEOUT = "%.12g"
 
 
 class _Cron(NamedTuple):
-    """What the check in cron's environment found. `moves`: how its plan differs from that of this shell."""
+    """What the check in cron's environment found. `moves`: how its plan differs from that of this shell; `saved`: the checkout's
+    own copy of it, "" where there is none, for the reason `unsaved`."""
 
     digest: str
     checks: Tuple[Check, ...]
     verdict: Verdict
     saved: str
+    unsaved: str
     moves: Tuple[str, ...]
 
 
@@ -76,6 +79,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if wait_free.list_lasting(cron.verdict):
         return _refuse_lasting(cron.verdict, terminal, " in cron's environment")
     _refuse_launched(found, cron, choices)
+    _refuse_unsaved(found, cron, options)
     line = crontab.make_crontab_line(when, crontab.make_command(_confirm(job, cron.digest)))
     plan = found.plan
     comment = crontab.make_comment(when, cron.digest, plan.kind, (plan.config_shown,) + plan.more_configs)
@@ -98,10 +102,14 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 def _refuse_secrets(options: Any, found: survey.Survey, secrets: Tuple[str, ...]) -> None:
     """A crontab keeps what is in it, mails it, and cron shows it in the process table."""
     typed = tuple(found.plan.overrides)
-    if redact_words(typed, secrets) != typed or redact(options.notify, secrets) != options.notify:
+    if redact_words(typed, secrets) != typed:
         raise OperatorError("what was typed holds a secret, and a crontab would keep it",
                             "Put it where the run reads it by itself: into the config, or a file that only you can read.", USAGE,
                             "secret")
+    if redact(options.notify, secrets) != options.notify:
+        raise OperatorError("--notify holds a secret, and a crontab would keep it (an address that anybody may write to is one)",
+                            "Put it into a script of your own that only you can read (chmod 700), and name that: --notify SCRIPT",
+                            USAGE, "secret")
 
 
 def _refuse_lasting(verdict: Verdict, terminal: term.Terminal, where: str) -> int:
@@ -127,18 +135,28 @@ def _refuse_questions(found: survey.Survey, choices: Choices, is_daily: bool) ->
 def _refuse_launched(found: survey.Survey, cron: _Cron, choices: Choices) -> None:
     earlier = None if choices.again else records.find_launched(found.plan.root, cron.digest)
     if earlier:
-        raise OperatorError("plan %s was launched already (%s); cron's launch would be refused"
-                            % (cron.digest, earlier.get("id")), "To launch it once more: --again", NOT_CONFIRMED, "again")
+        raise OperatorError("plan %s was launched already (%s); cron's launch would be refused" % (
+            cron.digest, escape_controls(earlier["id"])), "To launch it once more: --again", NOT_CONFIRMED, "again")
+
+
+def _refuse_unsaved(found: survey.Survey, cron: _Cron, options: Any) -> None:
+    """How long an approval is good for is in the saved plan alone."""
+    if options.valid_for is not None and not cron.saved:
+        raise OperatorError("--valid-for %s would be lost: the plan could not be kept in the checkout (%s)" % (
+            format_elapsed(options.valid_for), escape_controls(cron.unsaved) or "why is not known"),
+            "Leave it away; or have %s made a folder that you can write to." % escape_controls(
+                os.path.join(found.plan.root, records.FOLDER, records.PLANS)), MACHINE, "save")
 
 
 def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: crontab.When) -> Tuple[crontab.Job, List[str]]:
     """What cron is to run, with a digest to fill in, and what was done to PATH; refused where no crontab can hold it."""
-    plan, notes = found.plan, []
+    plan, notes, timeout = found.plan, [], _TIMEOUT % options.dry_run_timeout
     words = ["run"] + _list_config(where, found) + ["--confirm", ""]
     words += ["--again"] if options.again or options.daily else []
     words += ["--scope"] if options.scope else []
     for option, value in (("--board", options.board), ("--old-log", options.old_log), ("--notify", options.notify),
-                          ("--wait-free", "" if options.wait_free is None else write_duration(options.wait_free))):
+                          ("--wait-free", "" if options.wait_free is None else write_duration(options.wait_free)),
+                          ("--dry-run-timeout", timeout if timeout != _TIMEOUT % surveying.DRY_RUN_SECONDS else "")):
         words += [option, value] if value else []
     words += (["--notify-shell"] if options.notify_shell else []) + ["--quiet-unless-failed"]
     words += ["--"] + list(plan.overrides) if plan.overrides else []
@@ -185,8 +203,8 @@ def _check_as_cron(job: crontab.Job, found: survey.Survey, options: Any, secrets
     if shape["digest"] != found.fingerprint.digest:
         moved = moves.describe(moves.compare(saved_plan.make_content(found, secrets), content)) if content else ["unknown: %s" % (
             shape.get("error") or "it was not saved")]
-    kept = str((shape.get("saved") or {}).get("kept") or "")
-    return _Cron(shape["digest"], checks, judge.make_verdict(checks), kept, tuple(moved)), job
+    kept, unsaved = [str((shape.get("saved") or {}).get(name) or "") for name in ("kept", "reason")]
+    return _Cron(shape["digest"], checks, judge.make_verdict(checks), kept, unsaved, tuple(moved)), job
 
 
 def _ask_check(job: crontab.Job, found: survey.Survey, options: Any) -> Tuple[Dict[str, Any], Optional[moves.Content]]:
@@ -196,11 +214,12 @@ def _ask_check(job: crontab.Job, found: survey.Survey, options: Any) -> Tuple[Di
     except OSError as error:
         raise OperatorError("no temporary folder could be made: %s" % error.strerror, "Free some room, or set TMPDIR.", MACHINE,
                             "tmp")
+    shape: Dict[str, Any] = {}
     try:
         saved = os.path.join(folder, "plan.json")
         place = job.words.index("--confirm")
         words = [job.python, job.program, "check"] + list(job.words[1:place]) + ["--json", "--save", saved]
-        words += ["--dry-run-timeout", "%g" % options.dry_run_timeout]
+        words += ["--dry-run-timeout", _TIMEOUT % options.dry_run_timeout]
         words += ["--valid-for", write_duration(options.valid_for)] if options.valid_for is not None else []
         words += ["--"] + list(found.plan.overrides) if found.plan.overrides else []
         home, user = crontab.find_home()
@@ -210,8 +229,8 @@ def _ask_check(job: crontab.Job, found: survey.Survey, options: Any) -> Tuple[Di
         if not shape:
             shape = {"error": "the check %s: %s" % (child.describe(outcome), outcome.errors.decode("utf-8", "replace")[-500:])}
         return shape, saved_plan.read_plan(saved).content
-    except (OSError, ValueError):  # nothing was saved, and why is in the shape
-        return shape, None
+    except (OSError, ValueError) as error:  # nothing was saved, and why is in the shape
+        return shape or {"error": "the check could not be run: %s" % error}, None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -240,7 +259,8 @@ def _list_notes(found: survey.Survey, cron: _Cron, when: crontab.When, job: cron
     if found.plan.has_board and found.plan.train_log and not options.board:
         notes.append("the board would show it now; if it does not then, nothing is launched: --board leave answers for that")
     if not cron.saved:
-        notes.append("the plan could not be kept in the checkout; if it differs then, what moved is not told")
+        notes.append("the plan could not be kept in the checkout (%s); if it differs then, what moved is not told"
+                     % (cron.unsaved or "why is not known"))
     return notes
 
 

@@ -9,13 +9,14 @@ from ..steps import survey
 from ..text import terminal as term
 from ..values import Request
 
+DRY_RUN_SECONDS = 300.0
 _PROGRESS_SECONDS = 2.0
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--dry-run-timeout, of all commands that let the runner check its config."""
-    parser.add_argument("--dry-run-timeout", type=parse_seconds, default=300.0, metavar="SECONDS",
-                        help="limit of the runner's own check (default: 300)")
+    parser.add_argument("--dry-run-timeout", type=parse_seconds, default=DRY_RUN_SECONDS, metavar="SECONDS",
+                        help="limit of the runner's own check (default: %d)" % DRY_RUN_SECONDS)
 
 
 def parse_seconds(word: str) -> float:

@@ -191,4 +191,5 @@ def _list_recent(found: Survey, now_seconds: float) -> Tuple[str, ...]:
             times.append((now_seconds - os.stat(path).st_mtime, path))
         except OSError:
             continue
-    return tuple("%s (written %s)" % (escape_controls(path), format_age(age)) for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]
+    return tuple("%s (written %s)" % (escape_controls(path), format_age(age))
+                 for age, path in sorted(times) if age < _RECENT_SECONDS)[:5]

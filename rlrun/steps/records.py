@@ -6,6 +6,7 @@ import math
 import os
 import re
 import stat
+import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..host import procs
@@ -13,7 +14,8 @@ from ..values import Identity, Process, RunRow
 
 SCHEMA = 1
 FOLDER = os.path.join("logs", "rlrun")
-_UNATTENDED = re.compile(r"unattended(-[0-9]+)?\.log\Z")  # what text/unattended.py keeps there
+UNATTENDED = re.compile(r"unattended(-[0-9]+)?\.log\Z")  # what text/unattended.py keeps there
+_TELLING_SECONDS = 600.0  # several times what a program of --notify has
 PLANS = "plans"  # beside the records: what was approved and not launched yet; see saved_plan.py
 # The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
 UNKNOWN_SECONDS = float("nan")
@@ -39,7 +41,7 @@ def list_names(root: str) -> List[str]:
     """The names of a checkout's records, the newest first."""
     try:
         names = os.listdir(os.path.join(root, FOLDER))
-        return sorted((name for name in names if name != PLANS and not _UNATTENDED.match(name)), reverse=True)
+        return sorted((name for name in names if name != PLANS and not UNATTENDED.match(name)), reverse=True)
     except OSError:
         return []
 
@@ -114,10 +116,29 @@ def tell_notified(record: Dict[str, Any], processes: Dict[int, Process]) -> str:
     if not record["notify"] and not told:
         return ""
     is_ended = any(one["event"] == "ended" for one in record["notified"])
-    if not is_ended and not is_elsewhere(record) and record["boot_id"] == procs.read_boot_id() and (
-            record["runner"] or record["keeper"]) and not has_keeper(record, processes):
+    is_gone = not is_ended and not is_elsewhere(record) and record["boot_id"] == procs.read_boot_id() and bool(
+        record["runner"] or record["keeper"]) and not has_keeper(record, processes)
+    told += _tell_begun(record, is_gone)
+    if is_gone:
         told.append("its keeper is gone: nobody is told any more")
     return " \u00b7 ".join(told) or "nothing to tell yet"
+
+
+def _tell_begun(record: Dict[str, Any], is_gone: bool) -> List[str]:
+    """In words, which notifications were begun (see tell.py) and have no end that was recorded."""
+    known, found = {one["event"] for one in record["notified"]}, []
+    for event in ("gate", "stalled", "ended"):
+        try:
+            began = os.stat(os.path.join(record["record"], "notify-%s.json" % event)).st_mtime
+        except OSError:
+            continue
+        if event not in known:
+            is_over = is_gone or not -60 < time.time() - began < _TELLING_SECONDS
+            found.append("%s: %s since %s UTC%s" % (
+                event, "was being told" if is_over else "being told",
+                time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(min(began, 2.0 ** 33))),
+                ", and what came of it is not recorded" if is_over else ""))
+    return found
 
 
 def list_untold(record: Dict[str, Any]) -> List[str]:

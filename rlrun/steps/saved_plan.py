@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .. import about
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
-from ..host.files import open_file
+from ..host.files import make_folder, open_file
 from ..text.redact import redact_config, redact_words
 from . import digest, moves, record, records
 from .moves import Content
@@ -140,7 +140,7 @@ def save(found: Survey, path: str, valid_seconds: Optional[float], secrets: Tupl
         raise _refuse_write(path, error)
     kept = _name_own(found.plan.root, found.fingerprint.digest, os.geteuid())
     try:
-        os.makedirs(os.path.dirname(kept), exist_ok=True)
+        make_folder(os.path.dirname(kept))
         if os.path.islink(os.path.dirname(kept)):
             raise ValueError("%s is a link" % os.path.join(records.FOLDER, records.PLANS))
         is_new = not os.path.lexists(kept)

@@ -6,6 +6,7 @@ from typing import Optional
 # 2d   1h30m   1.5h   45s   90
 _DURATION = (r"(?:([0-9]{1,6}(?:\.[0-9]+)?)d)?(?:([0-9]{1,6}(?:\.[0-9]+)?)h)?(?:([0-9]{1,6}(?:\.[0-9]+)?)m)?"
              r"(?:([0-9]{1,9}(?:\.[0-9]+)?)s?)?\Z")
+_ANY_LENGTH = re.sub(r"\{1,[69]\}", "+", _DURATION)
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -44,8 +45,11 @@ def parse_duration(text: str) -> float:
     """Takes `6h`, `90m`, `45s`, `1h30m`, `1.5h`, `2d` or plain seconds; gives seconds. Raises ValueError otherwise."""
     word = text.strip().lower()
     found = re.match(_DURATION, word)
+    if word and not found and re.match(_ANY_LENGTH, word):
+        raise ValueError("too long a time: %s%s (at most 999999d, 999999h, 999999m or 999999999s)" % (
+            word[:20], "\u2026" if word[20:] else ""))
     if not word or not found:
-        raise ValueError("not a duration: %r (write 45s, 90m, 6h or 1h30m)" % text)
+        raise ValueError("not a duration: %r (write 45s, 90m, 1.5h, 1h30m or 1d)" % text)
     return sum(float(number) * seconds for number, seconds in zip(found.groups(), _UNIT_SECONDS) if number)
 
 

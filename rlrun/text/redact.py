@@ -5,10 +5,10 @@ import shlex
 from typing import Callable, Dict, List, Mapping, Match, Pattern, Sequence, Set, Tuple
 
 from .secret_names import is_password_name, is_plain_value, is_secret_name
+from .secret_shapes import LOGIN_OPTION, MARK, hide_password, hide_shapes
 
 __all__ = ["MARK", "find_assigned_secrets", "find_secrets", "is_secret_name", "redact", "redact_config", "redact_words"]
 
-MARK = "<redacted>"
 MIN_SECRET_LENGTH = 8  # shorter values occur in ordinary text
 
 # A value: quoted pieces glued together as a shell does, or one bare word that may hold backslash escapes
@@ -36,46 +36,6 @@ _MANY_LINES = re.compile(
 # …two words' and what a shell would glue to that quote
 _TO_SINGLE_QUOTE = re.compile(r"((?:[^'\\\n]|\\[^\n])*\\?)'(%s*)" % _QUOTED)
 _TO_DOUBLE_QUOTE = re.compile(r'((?:[^"\\\n]|\\.)*)"(%s*)' % _QUOTED)
-
-# What is a secret by its looks, whatever name it stands under
-_SHAPES = tuple((re.compile(pattern), replacement) for pattern, replacement in (
-    # -----BEGIN RSA PRIVATE KEY-----
-    (r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([A-Za-z0-9+/=:,\\\s]*)", None),
-    # sk-proj-Ab3…   hf_Ab3…   ghp_Ab3…   github_pat_11AB…   glpat-…   nvapi-…   wandb_v1_…   xoxb-1-2-…   r8_…
-    (r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{16,}", MARK),
-    (r"(?<![A-Za-z0-9])(?:hf_|r8_|gh[pousr]_|api_org_)[A-Za-z0-9]{16,}", MARK),
-    (r"(?<![A-Za-z0-9])(?:github_pat_|wandb_v[0-9]_)[A-Za-z0-9_]{16,}", MARK),
-    (r"(?<![A-Za-z0-9])(?:glpat-|nvapi-|xox[abeoprs]-)[A-Za-z0-9_-]{10,}", MARK),
-    # AKIAIOSFODNN7EXAMPLE   AIzaSyA…   eyJhbGciOi….eyJzdWIi….SflKxw…
-    (r"(?<![A-Za-z0-9])A(?:KIA|SIA|ROA)[A-Z0-9]{16}(?![A-Za-z0-9])", MARK),
-    (r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}", MARK),
-    (r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MARK),
-    # api_key: 0123456789abcdef0123456789abcdef01234567   wandb login 0123…
-    (r"((?i:key|login(?: --\w+){0,4})[\"']?\s{0,3}[=: ]\s{0,3}[\"']?)[0-9a-f]{40}(?![0-9A-Za-z])", r"\1" + MARK),
-    # Addresses that are passwords themselves: whoever knows one may write there.
-    # hooks.slack.com/services/T…/B…/…   discord.com/api/webhooks/…/…   api.telegram.org/bot123:AAE…/sendMessage
-    (r"(hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/)[\w%/.@~=+:-]+", r"\1" + MARK),
-    (r"(discord(?:app)?\.com/api/(?:v[0-9]{1,3}/)?webhooks/)[\w%/.@~=+:-]+", r"\1" + MARK),
-    (r"(api\.telegram\.org/(?:file/)?bot)[\w%:-]+", r"\1" + MARK),
-    (r"(?<![A-Za-z0-9:.])(bot)?[0-9]{6,12}:AA[A-Za-z0-9_-]{30,}", r"\1" + MARK),
-    # https://open.feishu.cn/open-apis/bot/v2/hook/0f1e…   https://acme.webhook.office.com/webhookb2/0f1e…@…   …/hooks/k3y…
-    (r"(://[^\s'\"<>]{1,200}?/(?:web-?)?hooks?(?:b2)?/)(?=[\w%/.@~=+:-]{0,80}?[0-9])[\w%/.@~=+:-]{16,}", r"\1" + MARK),
-    # https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=0f1e…   https://…logic.azure.com/…/invoke?sv=1.0&sig=Ab3…
-    (r"((?:[?&]|\\u0026)(?:amp;)?(?:key|sig)=)[\w%.~+-]{16,}", r"\1" + MARK),
-    # https://user:pass@host/
-    (r"(?<=://)([^\s/:@'\"]{0,200}:)(?!<redacted>@)[^\s/'\"]{1,500}@", r"\1" + MARK + "@"),
-    # Authorization: Basic dXNlcjpwYXNz
-    (r"(?i)(\bauthorization[\"']?\s{0,3}[=:]\s{0,3}[\"']?(?:basic|token)\s+)[^\s\"']+", r"\1" + MARK),
-    (r"(?i)(\bbearer\s+)(?!<redacted>|(?:tokens?|auth\w*|credentials?|schemes?|is|was|not|and|or)\b)[^\s\"',;]{4,}",
-     r"\1" + MARK),
-))
-
-# curl -u name:password   curl -sSuname:password   ['curl', '--user', 'name:two words']
-_LOGIN_OPTION = re.compile(r"-[A-Za-z#]{0,8}?[uU]|--(?:proxy-)?user=?")
-_LOGIN = re.compile(
-    r"""(?<![^\s"'\[(])(?:%s)(?:["'],?[ \t]+|[ \t]*)(?P<quote>\\?["'])?(?P<name>[^\s:"'\\]{0,100}):"""
-    r"""(?P<value>(?(quote)(?:(?!(?P=quote))[^\n]){1,500}|[^\s"']{1,500}))""" % _LOGIN_OPTION.pattern)
-_CURL_CHARACTERS = 1000  # after its name
 
 
 def find_secrets(environ: Mapping[str, str]) -> Tuple[str, ...]:
@@ -116,10 +76,7 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     """Takes text and the secrets that are known; gives it with these, with all that looks like a secret, and with the
     value of every secret name replaced by `<redacted>`. Empty values, placeholders and references stay readable."""
     text = _replace_known(text, secrets)
-    for pattern, replacement in _SHAPES:
-        text = pattern.sub(_hide_block if replacement is None else replacement, text)
-    if "curl" in text:
-        text = _LOGIN.sub(_hide_login, text)
+    text = hide_shapes(text)
     text = _sub_each(_ASSIGNMENT_HEAD, _ASSIGNMENT, text, _hide_assignment)
     text = _DEFAULT.sub(_hide_default, text)
     text = _sub_each(_FIELD_HEAD, _FIELD, text, _hide_field)
@@ -132,10 +89,10 @@ def redact_words(argv: Sequence[str], secrets: Sequence[str] = ()) -> Tuple[str,
     is_value = has_curl = is_login = False
     for word in argv:
         if has_curl:
-            option = _LOGIN_OPTION.match(word)
+            option = LOGIN_OPTION.match(word)
             start = 0 if is_login else option.end() if option else len(word)
             is_login = bool(option) and start == len(word)
-            word = word[:start] + _hide_password(word[start:])
+            word = word[:start] + hide_password(word[start:])
         has_curl = has_curl or "curl" in word
         if is_value and not word.startswith("-"):
             words.append(word if is_plain_value("PASSWORD", word) else MARK)
@@ -154,23 +111,6 @@ _ARRAY = re.compile(r"(?m)^([ \t]*(?:(?:export|declare|typeset|readonly)[ \t]+(?
 def redact_config(text: str, secrets: Sequence[str] = ()) -> str:
     """`redact` for the copy of a config: also values over several lines. Assignments in comments count as well."""
     return redact(_MANY_LINES.sub(_hide_many_lines, _ARRAY.sub(_hide_array, text)), secrets)
-
-
-def _hide_login(found: Match[str]) -> str:
-    text, start, value = found.string, found.start(), found.group("value")
-    if text.rfind("curl", max(0, start - _CURL_CHARACTERS), start) < 0:
-        return found.group()
-    end = "" if found.group("quote") else value[len(value.rstrip(";)]},")):]
-    login = found.group("name") + ":" + value[:len(value) - len(end)]
-    return found.group()[:-len(login + end)] + _hide_password(login) + end
-
-
-def _hide_password(login: str) -> str:
-    """Of `name:password`; what is an address, or two numbers as docker has them, stays."""
-    name, colon, value = login.partition(":")
-    if not colon or name.isdigit() or value.startswith("//") or is_plain_value("PASSWORD", value):
-        return login
-    return name + ":" + MARK
 
 
 def _hide_array(found: Match[str]) -> str:
@@ -283,10 +223,6 @@ def _hide_many_lines(found: Match[str]) -> str:
     if not lines or not is_secret_name(name):
         return found.group()
     return "%s=%s%s%s%s" % (name, value[0], MARK, "\n" * lines, value[0])
-
-
-def _hide_block(found: Match[str]) -> str:
-    return found.group(1) + re.sub(r"\S[^\n]*", MARK, found.group(2))
 
 
 def _unquote(value: str) -> str:

@@ -2,6 +2,7 @@
 answers from the files says where its processes are."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -42,6 +43,12 @@ def play_failed(box):
         b.wait_for_the_next_second()
     b.wait_for(lambda: not b.find_processes("rlrun: keeper"), "the keepers' end")
     facts["two"] = b.rlrun(box, "runs", "--failed-since", "24h")
+    moved = box._replace(pyz=os.path.join(box.folder, "a copy", "rlrun.pyz"))  # not executable
+    os.mkdir(os.path.dirname(moved.pyz))
+    shutil.copyfile(box.pyz, moved.pyz)
+    line = re.search("next: +(.*)", b.rlrun(moved, "runs", "--failed-since", "24h").out).group(1)
+    facts["pasted"] = b.run(["/bin/sh", "-c", line], {"PATH": "/nowhere"}, "/")
+    facts["refused"] = b.rlrun(box, "run", "demo", "--confirm", "00000000", "--board", "leave", "--quiet-unless-failed")
     # Copies: on another host; of a machine that went down; long ago; never started; about to start.
     now = time.time()
     far = copy_record(made["fails_late"], "20990101-000001-train-far")
@@ -62,7 +69,12 @@ def play_failed(box):
     facts["text"] = b.rlrun(box, "runs", "--failed-since", "1d")
     facts["short"] = b.rlrun(box, "runs", "--failed-since", "0.001s", "--json")
     facts["bad"] = [b.rlrun(box, "runs", *words) for words in (
-        ["--failed-since", "soon"], ["demo", "--failed-since", "1d"], ["--failed-since", "1d", "--html", "x"])]
+        ["--failed-since", "soon"], ["--failed-since", "0"], ["--failed-since", "99999999h"],
+        ["demo", "--failed-since", "1d"], ["--failed-since", "1d", "--html", "x"])]
+    records = os.path.join(box.root, "logs", "rlrun")
+    os.rename(records, records + "-")
+    os.symlink("rlrun", records)  # a loop: there is something, and it can't be looked at
+    facts["hidden"] = [b.rlrun(box, "runs", *words) for words in ([], ["--failed-since", "1d", "--json"])]
     facts["made"] = made
     return facts
 
@@ -79,7 +91,8 @@ def test_what_failed_is_listed_with_its_first_error_and_nothing_else(play, root)
         head = block.split("\n")[0]
         assert head.startswith("train \u00b7 %s.env \u00b7 " % config) and " on " in head and " \u00b7 ended 20" in head, head
         assert "record: " in block and record in block and "first error: " in block, block
-        assert "rlrun status %s --root %s" % (os.path.basename(record), root) in block
+        assert re.search("next: +.*%s status %s --root %s$" % ("quick.pyz", os.path.basename(record), root), block, re.M), block
+    assert facts["pasted"][0] == 4 and "exit_zero_error" in facts["pasted"][1], facts["pasted"]
     assert "toy failure" in blocks[1] and "exit status is 0" in blocks[0], out
 
     shape = json.loads(facts["more"][1])
@@ -92,7 +105,17 @@ def test_what_failed_is_listed_with_its_first_error_and_nothing_else(play, root)
     assert "its log just stops" in found["lost"]["how"]
     assert found["never"]["how"].startswith("it did not start")
     assert "wei on n7" in facts["text"][1] and "its end was not recorded" in facts["text"][1]
-    assert json.loads(facts["short"][1])["runs"] == []
+    assert json.loads(facts["short"][1])["runs"] == json.loads(facts["short"][1])["refused"] == []
+    one, = shape["refused"]
+    assert (facts["refused"][0], one["exit"], one["log"]) == (3, 3, str(root) + "/logs/rlrun/unattended.log")
+    assert one["error"].startswith("the plan is ") and one["error"][:60] in facts["refused"][2]
+    last = facts["text"][1].split("\n\n")[-1]
+    assert last.startswith("not launched \u00b7 exit 3 \u00b7 by ") and one["error"] in last and one["log"] in last
+    assert "rlrun run demo --confirm 00000000 " in last
+    for code, out, err in facts["hidden"]:
+        assert code == 5 and "can't be looked at: %s/logs/rlrun: " % root in err and "it is " in err and (
+            not out or json.loads(out)["reason"] == "records"), (out, err)
+    assert "nothing can have failed within '0'" in facts["bad"][1][2] and "too long" in facts["bad"][2][2]
     for code, out, err in facts["bad"]:
         assert (code, out) == (2, "") and "--failed-since" in err, err
     assert SECRET not in json.dumps(facts)

@@ -38,7 +38,7 @@ def schedule(box, *words, env=None, cwd=""):
 
 def play_line(box):
     facts = {"before": b.count_traces(box)["runners"]}
-    words = ("night", "--at", "02:00", "--board", "leave")
+    words = ("night", "--at", "02:00", "--board", "leave", "--dry-run-timeout", "1234567")
     facts["printed"] = schedule(box, *words)
     command, facts["fields"] = read_command(facts["printed"].out)
     facts["tree"] = b.count_traces(box)
@@ -71,6 +71,7 @@ def test_the_line_launches_silently_once_and_then_says_one_line(play, tmp_path):
     assert code == 0 and facts["tree"]["launch_logs"] == facts["tree"]["runners"] == 0
     assert [line[:1] for line in out.split("\n")] == ["#", "0", ""]
     digest = out.split("--confirm ")[1][:8]
+    assert " --board leave --dry-run-timeout 1234567 --quiet-unless-failed" in out
     assert out.startswith("# rlrun: plan %s, train, scripts/train/configs/night.env; " % digest) and "50\\% of" in out
     minute, hour, day, month, weekday = facts["fields"]
     assert (minute, hour, weekday) == ("0", "2", "*") and 1 <= int(day) <= 31 and 1 <= int(month) <= 12
@@ -87,16 +88,16 @@ def test_the_line_launches_silently_once_and_then_says_one_line(play, tmp_path):
     assert facts["refused"][2].startswith("rlrun: not launched (exit 3): plan %s was launched already" % digest)
     assert facts["refused"][2].endswith(where) and facts["refused"][2].count("\n") == 1
     assert facts["second_log"].startswith(facts["log"]) and "To launch it once more: --again" in facts["second_log"]
-    assert facts["no_json"] == facts["refused"] or facts["no_json"][2].count("\n") == 1
+    assert facts["no_json"][0] == 2 and facts["no_json"][2].count("\n") == 1 and facts["no_json"][1] == ""
     told = [line for line in facts["json_log"].split("\n") if line.startswith("{")]
-    assert len(told) == 1 and json.loads(told[0])["reason"] == "again" and json.loads(told[0])["launched"] is False
+    assert len(told) == 1 and json.loads(told[0])["reason"] == "usage" and json.loads(told[0])["launched"] is False
     assert facts["again"][0] == 3 and "--again" in facts["again"][2] and facts["again"][1] == ""
     assert facts["moved"][0] == 3 and "the plan is" in facts["moved"][2] and facts["moved"][2].endswith(where)
     assert facts["moved"][2].count("\n") == 1 and len(facts["moved"][2]) <= 301
     assert facts["no_log"][0] == 3
     assert "the rest is lost: %s/logs/rlrun/unattended.log: Is a directory" % root in facts["no_log"][2]
     assert facts["gone"][0] == 2 and facts["gone"][2].count("\n") == 1 and "exit 2" in facts["gone"][2]
-    assert facts["usage"][0] == 2 and "--bord" in facts["usage"][2] and "the checkout is not known" in facts["usage"][2]
+    assert facts["usage"][0] == 2 and "--bord" in facts["usage"][2] and "the rest is lost: " in facts["usage"][2]
     assert facts["end"]["launch_logs"] == 1 and facts["end"]["runners"] == 0
 
 
@@ -125,7 +126,7 @@ def test_a_run_that_ends_and_a_machine_that_is_taken_are_one_line(play, root):
     assert err.startswith("rlrun: not launched (exit 1): A run is already in flight; refusing to start another: pids: pid "), err
     assert "Nothing is retried" in facts["log"] and "pids:   pid " in facts["log"]
     code, out, err = facts["now"]  # time lifts that
-    assert code == 0 and "SAFE TO RUN: \u2717 NO" in err and "job:running" in err and "--wait-free 21600s" in out
+    assert code == 0 and "SAFE TO RUN: \u2717 NO" in err and "job:running" in err and "--wait-free 6h" in out
 
 
 def play_refusals(box):
@@ -137,7 +138,11 @@ def play_refusals(box):
              "fatal": schedule(box, "fatal", "--at", "02:00", "--board", "leave", "--json"),
              "no_time": schedule(box, "night"),
              "secret": schedule(box, "night", "--at", "02:00", "--board", "leave", "--notify",
-                                "tell --token sk-ant-0123456789abcdefgh")}
+                                "curl -d up https://hooks.slack.com/services/T0/B0/0123456789abcdefgh")}
+    plans = os.path.join(box.root, "logs", "rlrun", "plans")
+    os.makedirs(os.path.dirname(plans))
+    b.add_to_file(plans, "in the way\n")
+    facts["unsaved"] = schedule(box, "night", "--at", "02:00", "--board", "leave", "--valid-for", "2d")
     os.rename(os.path.join(here, "night.env"), os.path.join(here, "a\nb.env"))
     facts["newline"] = schedule(box, os.path.join(here, "a\nb.env"), "--at", "02:00", "--board", "leave")
     facts["traces"] = b.count_traces(box)["launch_logs"]
@@ -150,7 +155,9 @@ def test_what_cron_can_not_be_asked_or_given_is_refused(play, root):
     for name, code, words in (
             ("questions", 3, "cron can't be asked, and this is unanswered: --board leave"), ("daily", 3, "--old-log keep|lose"),
             ("past", 2, "is past: it is 20"), ("short", 2, "--valid-for 1s ends before the launch"), ("no_time", 2, "--at"),
-            ("newline", 2, "a crontab can't hold this word: scripts/train/configs/a\\nb.env"), ("secret", 2, "holds a secret")):
+            ("newline", 2, "a crontab can't hold this word: scripts/train/configs/a\\nb.env"),
+            ("secret", 2, "name that: --notify SCRIPT"),
+            ("unsaved", 5, "--valid-for 2d 0h would be lost: the plan could not be kept in the checkout (File exists)")):
         assert facts[name][0] == code and words in facts[name][2] and facts[name][1] == "", (name, facts[name])
     assert "0123456789abcdef" not in facts["secret"][2]
     told = json.loads(facts["fatal"][1])

@@ -58,6 +58,11 @@ def play_scope(box):
     os.makedirs(USER_MANAGER)
     facts["no lingering"] = b.rlrun(box, *words, "--json", env=env)
     os.makedirs(LINGER)
+    with open(os.path.join(bin_folder, "systemd-run"), "w") as out:  # starts the program as another process
+        out.write(FAKE.replace('INVOCATION_ID=4f exec "$@"', '"$@"'))
+    facts["another process"] = b.rlrun(box, *words, env=env)
+    with open(os.path.join(bin_folder, "systemd-run"), "w") as out:
+        out.write(FAKE)
     facts["traces"] = b.count_traces(box)
     digest = b.check(box, "demo", env=env)["digest"]
     group = make_cgroup()
@@ -80,6 +85,8 @@ def test_scope_holds_keeper_and_run_or_says_that_it_does_not(play, root):
     code, out, err = facts["no lingering"]
     told = json.loads(out)
     assert (code, told["reason"], told["launched"]) == (5, "session:scope", False) and "loginctl enable-linger root" in err
+    code, out, err = facts["another process"]
+    assert code == 5 and "systemd-run started another process instead of becoming it" in err
     assert facts["traces"] == b.NOTHING
 
     code, out, err = facts["stayed"]

@@ -42,10 +42,10 @@ def start(script):
     return one
 
 
-def begin(box, name, env=None, digest=""):
+def begin(box, name, env=None, digest="", mark=""):
     """A waiting rlrun, and the file with what it says."""
     digest = digest or b.check(box, name, env=env)["digest"]
-    path = os.path.join(box.folder, "told-%s" % digest)
+    path = os.path.join(box.folder, "told-%s%s" % (digest, mark))
     argv = [box.python, box.pyz, "run", name, "--confirm", digest, "--board", "leave", "--foreground", "--wait-free", "1h"]
     with open(path, "wb") as told:
         one = subprocess.Popen(argv + list(LOOK), cwd=box.root, env=b.make_env(box, env), stdin=subprocess.DEVNULL,
@@ -74,28 +74,32 @@ def find_check(found, name):
 
 def play_queue(box):
     live = b.launch(box, "demo", env=b.LONG)
-    one = begin(box, "pinned", env=b.SHORT)
+    pinned = b.check(box, "pinned", env=b.LONG)["digest"]
+    one = begin(box, "pinned", env=b.LONG, digest=pinned)
     says(one, "waiting (")
     two = begin(box, "checkpoints", env=b.SHORT)
     says(two, "behind pid")
     three = begin(box, "first_run", env=b.SHORT)
     says(three, "behind pid")
+    twin = begin(box, "pinned", env=b.LONG, digest=pinned, mark="twin")  # the same plan as the first one's
+    says(twin, "behind pid")
     facts = {"pids": [live["runner"]["pid"]] + [waiter[0].pid for waiter in (one, two, three)]}
     facts["three"] = find_check(b.check(box, "demo"), "job:waiting")
     facts["titles"] = [b.read("/proc/%d/cmdline" % waiter[0].pid).strip("\0") for waiter in (one, two, three)]
     two[0].kill()
     two[0].wait()
     facts["two"] = find_check(b.check(box, "demo"), "job:waiting")
-    os.kill(one[0].pid, signal.SIGSTOP)
     facts["lines"] = list_lines(three)
+    os.kill(one[0].pid, signal.SIGSTOP)
     b.shell(box, live["stop"], cwd="/")
     b.wait_for(lambda: not list_run(live["runner"]["pid"]), "the end of the run")
-    stopped = "behind pid %d (root), who waits since" % one[0].pid
-    b.wait_for(lambda: "): %s" % stopped in b.read(three[1]) and "and is stopped" in b.read(three[1]), "the stopped one in front")
-    facts["records"] = b.count_records(box)
+    facts["codes"] = [three[0].wait(90)]
+    b.wait_for(lambda: b.count_records(box) == 3, "the launch of the twin")
     os.kill(one[0].pid, signal.SIGCONT)
-    facts["codes"] = [waiter[0].wait(90) for waiter in (one, three)]
-    facts["told"] = [list_lines(waiter) for waiter in (one, three)]
+    facts["codes"].append(one[0].wait(90))  # what it waits for is its own plan's run
+    facts["told"] = [list_lines(three), b.read(one[1])]
+    b.end_runs()
+    twin[0].wait(90)
     facts["rows"] = [[row["config"].split("/")[-1], row["runner"]["pid"]] for row in b.list_runs(box)]
     facts["none"] = find_check(b.check(box, "demo"), "job:waiting")
     facts["places"] = count_places()
@@ -105,18 +109,22 @@ def play_queue(box):
 def test_waiters_launch_in_the_order_in_which_they_came(play, root):
     facts = play(play_queue, root)
     live, one, two, three = facts["pids"]
-    assert facts["three"].startswith("3 rlruns wait for this machine: pid %d (root) since " % one)
+    assert facts["three"].startswith("4 rlruns wait for this machine: pid %d (root) since " % one)
     assert "pid %d (root)" % two in facts["three"] and "pid %d (root)" % three in facts["three"]
-    assert facts["two"].startswith("2 rlruns wait") and "pid %d " % two not in facts["two"]
-    assert facts["titles"] == ["rlrun: waiting"] * 3 and facts["records"] == 1
+    assert facts["two"].startswith("3 rlruns wait") and "pid %d " % two not in facts["two"]
+    assert facts["titles"] == ["rlrun: waiting"] * 3
     # What has not changed is not told again.
     (line,) = facts["lines"]
     assert line.startswith("waiting (up to 1h): the run of pid %d (root) since " % live)
     assert "; behind pid %d (root), who waits since " % one in line
-    assert facts["codes"] == [0, 0], facts["told"]
-    assert [row[0] for row in facts["rows"]] == ["first_run.env", "pinned.env", "demo.env"]
-    assert facts["told"][0][0].partition(": ")[2].startswith("the run of pid %d (root) since " % live)
-    assert facts["told"][0][-1].endswith("free now; it must be so for 3 looks in a row")
+    # Who is stopped is passed over; and a plan that was launched meanwhile is not waited for any longer.
+    assert facts["codes"] == [0, 1], facts["told"]
+    assert [row[0] for row in facts["rows"]] == ["pinned.env", "first_run.env", "demo.env"]
+    passed = "going past pid %d (root), who waits since " % one
+    assert "free now; it must be so for 3 looks in a row; " + passed in facts["told"][0][-1]
+    assert facts["told"][0][-1].endswith(" and is stopped")
+    said = facts["told"][1].replace("\n", " ")
+    assert "was launched already" in said and "that run lives: " in said and "nothing was launched" in said, said
     assert (facts["none"], facts["places"]) == ("", 0)
 
 
@@ -181,6 +189,7 @@ def play_held(box, fakes):
     facts["late"] = b.rlrun(box, "run", "demo", "--confirm", digest, *words, env=b.SHORT)
     facts["other plan"] = b.rlrun(box, "run", "demo", "--confirm", "00000000", "--wait-free", "1h", *words[:3], env=b.SHORT)
     facts["nobody asked"] = b.rlrun(box, "run", "demo", "--wait-free", "1h", *words[:3], env=b.SHORT)
+    facts["too often"] = b.rlrun(box, "run", "demo", "--wait-free", "1h", "--look-every", "0s", env=b.SHORT)
     facts["fatal"] = b.rlrun(box, "run", "fatal", "--wait-free", "1h", *words[:3], env=b.SHORT)
     facts["left"] = [b.count_traces(box), count_places()]
     earlier = start(EARLIER)
@@ -214,6 +223,7 @@ def test_what_is_held_by_whom_and_what_ends_the_wait(play, root, fake_bin):
     assert "not free within" in err and "ask root" in err
     assert [facts[name][0] for name in ("other plan", "nobody asked", "fatal")] == [3, 3, 1]
     assert "waiting (" not in facts["fatal"][2] + facts["other plan"][2] + facts["nobody asked"][2]
+    assert facts["too often"][0] == 2 and "0s is too often" in facts["too often"][2]
     assert facts["left"] == [b.NOTHING, 0]
     pid, said = facts["earlier"]
     assert "GPU 0,1 held by pid %d (root) since " % holder in said

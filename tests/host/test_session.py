@@ -99,6 +99,29 @@ def test_S9_order_of_the_files(find, files, count):
     assert len(find(dict(files, **{"proc/self/cgroup": SESSION}))) == count
 
 
+@pytest.mark.parametrize("answer, files, count", [
+    ("echo b true", {}, 1), ("echo b false", {}, 0), ("echo b true", {"etc/systemd/logind.conf": "[Login]\n"}, 1),
+    ("echo 'Access denied' >&2; echo b true; exit 1", {}, 0), ("echo true", {}, 0), (None, {}, 0),
+    ("echo b true", {"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=no\n"}, 0),
+    ("echo b true", {"etc/systemd/logind.conf": "[Login]\nKillExcludeUsers=%s\n" % USER.pw_name}, 0)])
+def test_S9_what_no_file_tells_logind_is_asked_for(find, tmp_path, monkeypatch, answer, files, count):
+    """What systemd was compiled with differs by distribution."""
+    log = tmp_path / "asked"
+    programs = {"busctl": 'echo "$*" >>%s\n%s\n' % (log, answer)} if answer else {}
+    (tmp_path / "bin").mkdir()
+    for name, body in programs.items():
+        make_program(tmp_path / "bin", name, body)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    machine = dict(files, **{"proc/self/cgroup": SESSION})
+    assert find(machine) == () and not log.exists()  # no bus here
+    assert len(find(dict(machine, **{"run/dbus/system_bus_socket": ""}))) == count
+    is_told = "KillUserProcesses" in str(files) or "Exclude" in str(files) or answer is None
+    assert log.exists() != is_told
+    if not is_told:
+        assert log.read_text() == ("get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager "
+                                   "KillUserProcesses\n")
+
+
 @pytest.mark.parametrize("lingers", [False, True])
 def test_the_user_manager_ends_with_the_last_logout(find, lingers):
     path = "0::/user.slice/user-{0}.slice/user@{0}.service/app.slice/run-r1.scope\n".format(USER.pw_uid)

@@ -2,9 +2,13 @@ import calendar
 import os
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
+from steps.made import make_plan
 
+from rlrun import child
+from rlrun.commands import schedule
 from rlrun.errors import OperatorError
 from rlrun.steps import crontab
 from rlrun.steps.crontab import Job
@@ -188,6 +192,17 @@ def test_the_environment_of_cron(tmp_path):
     assert crontab.make_environ(JOB, "/home/alice", "alice", pam) == {
         "A": "b", "Q": "two words", "PATH": JOB.path, "HOME": "/home/alice", "LOGNAME": "alice", "SHELL": "/bin/sh",
         "CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), ValueError("filedescriptor out of range in select()")])
+def test_a_check_that_can_not_be_run_is_told_and_leaves_nothing(tmp_path, monkeypatch, error):
+    def run(*words, **given):
+        raise error
+    monkeypatch.setattr(child, "run", run)
+    monkeypatch.setattr(schedule.tempfile, "tempdir", str(tmp_path))
+    options = SimpleNamespace(dry_run_timeout=1.0, valid_for=None)
+    shape, content = schedule._ask_check(JOB, SimpleNamespace(plan=make_plan()), options)
+    assert shape["error"] == "the check could not be run: %s" % error and content is None and os.listdir(str(tmp_path)) == []
 
 
 def test_who_else_could_put_another_file_there(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -93,6 +94,43 @@ def test_a_program_is_bounded_and_its_last_words_are_kept_without_a_secret(tmp_p
     assert (third["how"], third["sent"]) == ("unstartable", False) and "No such file" in third["words"]
     text = "".join(path.read_text() for path in (tmp_path / "record").iterdir())
     assert SECRET not in text and [one["event"] for one in read_kept(order)] == ["gate", "stalled", "ended"]
+
+
+def test_a_mailer_that_hands_over_to_a_child_and_ends_is_not_cut_short(tmp_path):
+    """As mailx does with sendmail: the child holds the pipe, and the mail is written when its parent has ended well."""
+    (tmp_path / "record").mkdir()
+    os.mkfifo(str(tmp_path / "gate"))
+    order = make_order(tmp_path, ["/bin/sh", "-c", "{ read x <gate; echo mail >mail; } & echo handed over"])
+    tell.send(order, make_event())
+    (entry,) = read_kept(order)
+    assert (entry["how"], entry["code"], entry["output"]) == ("ended", 0, "handed over")
+    with open(str(tmp_path / "gate"), "w") as out:  # blocks until the child is there to read it
+        out.write("x\n")
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "mail").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (tmp_path / "mail").exists()
+
+
+def test_two_threads_lose_nothing_of_each_other_and_nothing_is_sent_behind_the_end(tmp_path):
+    (tmp_path / "record").mkdir()
+    order = make_order(tmp_path, ["/bin/sh", "-c", 'echo "$RLRUN_EVENT" >>order; [ "$RLRUN_EVENT" != gate ] || read x <go'])
+    os.mkfifo(str(tmp_path / "go"))
+    watch = threading.Thread(target=tell.send, args=(order, make_event()), daemon=True)
+    watch.start()
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "order").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    go = threading.Thread(target=lambda: open(str(tmp_path / "go"), "w").close(), daemon=True)
+    go.start()
+    assert tell.take_turn()  # as tell_end does; it waits until the gate is told
+    late = threading.Thread(target=tell.send, args=(order, make_event(event="stalled")), daemon=True)
+    late.start()
+    tell.send(order, make_event(event="ended"))
+    assert [one["event"] for one in read_kept(order)] == ["gate", "ended"] and late.is_alive()
+    tell._TURN.release()
+    late.join(30)
+    assert (tmp_path / "order").read_text().split() == ["gate", "ended", "stalled"]
 
 
 def test_a_record_that_can_not_be_written_is_no_reason_not_to_tell(tmp_path):

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from rlrun.commands import unattended
+from rlrun.errors import OperatorError
+from rlrun.host import standing
 from rlrun.steps import scope
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -35,9 +38,9 @@ import json, os, sys
 sys.path[0] = %r
 from rlrun.steps import scope
 had = scope.MARKER in os.environ
-entered = scope.take_marker(os.environ)
+entered, was_marked = scope.take_marker(os.environ)
 print(json.dumps({"had": had, "entered": entered, "env": dict(os.environ), "argv": sys.argv[1:], "pid": os.getpid(),
-                  "again": scope.take_marker(os.environ)}))
+                  "again": scope.take_marker(os.environ), "was_marked": was_marked}))
 """
 
 
@@ -69,10 +72,12 @@ def enter(tmp_path):
 def test_the_same_process_goes_on_in_the_scope_with_the_environment_that_it_had(enter, tmp_path, given):
     told, pid, calls, environ = enter(environ=given)
     assert told["had"] and told["pid"] == pid and told["argv"] == ["run", "a b", "--scope"]
-    assert told["env"] == environ and told["again"] is None
+    assert told["env"] == environ and told["again"] == [None, False] and told["was_marked"]
     probe, real = calls
-    assert probe.startswith("%s/run/user/%d --user --scope --quiet --collect --unit=rlrun-" % (tmp_path, os.getuid()))
-    assert probe.endswith("-probe -- true")
+    assert all(" --description=rlrun " in call.partition(" -- ")[0] for call in calls)  # else it is the whole command line
+    head = "%s/run/user/%d --user --scope --quiet --collect --description=rlrun --unit=rlrun-" % (tmp_path, os.getuid())
+    assert probe.startswith(head)
+    assert probe.endswith("-probe2 -- true")
     unit, left = told["entered"]
     assert "--unit=%s -- " % unit[:-len(".scope")] in real and unit.endswith("-%d.scope" % pid) and left
 
@@ -83,6 +88,8 @@ def test_a_dollar_in_our_words_stays_one(enter, fake, has_option):
     told, _, calls, _ = enter(fake=FAKE % fake, environ={"WORDS": "a=${HOME}"})
     assert told["argv"] == ["run", "a b", "a=${HOME}", "--scope"]
     assert ("--expand-environment=no" in calls[-1]) == has_option and len(calls) == 3
+    units = {word for call in calls for word in call.split() if word.startswith("--unit=")}
+    assert len(units) == 3  # the manager may not have let go of the first when the next is asked for
 
 
 @pytest.mark.parametrize("change, words, hint", [
@@ -101,6 +108,34 @@ def test_what_is_missing_is_exit_5_and_says_what_to_do(enter, change, words, hin
 @pytest.mark.parametrize("text", ["", "x", "[]", "{}", "7", '{"pid": %d}' % os.getpid(), '{"pid": 1, "names": [], "old": {}}'])
 def test_a_marker_that_is_not_this_process_own_is_removed_and_nothing_else(text):
     environ = {"A": "1", "PATH": "/bin"}
-    assert scope.take_marker(dict(environ)) is None
+    assert scope.take_marker(dict(environ)) == (None, False)
     marked = dict(environ, **{scope.MARKER: text})
-    assert scope.take_marker(marked) is None and marked == environ
+    assert scope.take_marker(marked) == (None, text != "") and marked == environ
+
+
+def test_a_systemd_run_that_starts_another_process_is_not_asked_again(monkeypatch):
+    """Else each rlrun would start the next one."""
+    monkeypatch.setenv(scope.MARKER, json.dumps({"pid": 1, "unit": "x", "left": "/", "names": [], "old": {}}))
+    monkeypatch.setattr(scope, "enter", lambda *words: pytest.fail("it is asked again"))
+    with pytest.raises(OperatorError) as caught:
+        unattended.enter_scope(True)
+    assert (caught.value.code, caught.value.reason) == (5, "session:scope") and scope.MARKER in caught.value.hint
+    assert unattended.enter_scope(False) is None and scope.MARKER not in os.environ
+
+
+@pytest.mark.parametrize("cgroup, is_refused", [
+    ("0::/slurm/uid_1000/job_77/step_0", True), ("0::/system.slice/TheSlurm.service", False)])
+def test_a_slurm_job_is_not_left_and_a_unit_that_is_only_called_so_is_none(monkeypatch, tmp_path, cgroup, is_refused):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(cgroup + "\n")
+    found = standing.read_standing(str(tmp_path))
+    assert "Slurm" in found.words
+    monkeypatch.setattr(standing, "read_standing", lambda: found)
+    entered = []
+    monkeypatch.setattr(scope, "enter", lambda *words: entered.append(words))
+    if is_refused:
+        with pytest.raises(OperatorError, match="out of its Slurm job"):
+            unattended.enter_scope(True)
+    else:
+        unattended.enter_scope(True)
+    assert bool(entered) != is_refused

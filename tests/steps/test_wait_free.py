@@ -245,10 +245,11 @@ def test_who_launches_nothing_now_is_passed_over_and_that_is_said(machines, monk
     assert "and is stopped; past somebody who does not answer; past " in line
     waiters.leave(ticket)
     ahead = waiters.Waiter(8, 0, 7.0, "box", 9)
-    monkeypatch.setattr(waiters, "list_waiting", lambda: (stopped,) + ((ahead,) if clock.looks < 3 else ()))
-    told, ticket = go(make_survey(live(FREE)))
-    assert ticket.has_waited and len(told) == 2 and "behind pid 8 (root), who waits since " in told[0]
-    assert "; going past pid 7 (root), who waits since " in told[1] and "free now" in told[1]
+    monkeypatch.setattr(waiters, "list_waiting", lambda: (stopped,) + ((ahead,) if clock.looks < 1 else ()))
+    busy = make_busy()
+    told, ticket = go(make_survey(live(busy), busy))
+    assert ticket.has_waited and len(told) == 3 and "behind pid 8 (root), who waits since " in told[0]
+    assert "; going past pid 7 (root), who waits since " in told[2] and "free now" in told[2]
     waiters.leave(ticket)
 
 

@@ -169,7 +169,8 @@ def test_who_shows_only_when_our_place_is_settled_came_later_whatever_he_says(st
     late.stdin.flush()
     assert late.stdout.readline() == b"in\n"
     waiting = waiters.list_waiting()
-    assert min(waiting, key=lambda one: one.since_seconds).pid in (first.pid, late.pid) and late.pid in [one.pid for one in waiting]
+    (squatter,) = [one for one in waiting if one.pid == late.pid]
+    assert squatter.since_seconds < mine.since_seconds and squatter.why == ""
     assert [one.pid for one in waiters.list_before(mine, waiting)] == [first.pid]
     assert waiters.note_rivals(mine) is mine
     waiters.leave(mine)
