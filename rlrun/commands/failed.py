@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, List
 
 from ..errors import OK
+from ..stacks import STACKS
 from ..steps import find_failed, refused, shapes
 from ..steps.shape_status import shape_quote
 from ..text import report
@@ -52,12 +53,13 @@ def _describe_failed(one: find_failed.Failed, root: str) -> List[str]:
     row, error = one.row, one.first_error
     when = _format_time(row.data["time_seconds"] if one.ended_seconds is None else one.ended_seconds)
     when = ("launched %s, its end was not recorded" if one.ended_seconds is None else "ended %s") % when
+    verb = "status" if row.data["stack"] in STACKS else "runs"  # the other one knows nothing of it
     pairs = [("how", one.words)]
     if error is not None:
         pairs.append(("first error", "%s:%s  %s" % (error.log, error.line if error.line is not None else "byte %d" % error.offset,
                                                     error.text)))
     pairs += [("log", one.log or "unknown"), ("record", row.record),
-              ("next", "%s %s" % (_name_program(), quote_words(["status", row.id, "--root", root])))]
+              ("next", "%s %s" % (_name_program(), quote_words([verb, row.id, "--root", root])))]
     head = "%s \u00b7 %s \u00b7 %s \u00b7 %s on %s \u00b7 %s" % (
         row.kind or "unknown kind", os.path.basename(row.config) or "unknown config", row.experiment or "no name told",
         row.user or "unknown", row.data["host"] or "unknown", when)

@@ -1,15 +1,18 @@
 """What failed lately: what `status` calls failed, wherever it ran and whoever knows its system, and what can't be looked at."""
 import errno
 import os
+import sys
 import time
 
 import pytest
 from steps.made_runs import steps
 from steps.test_find_run import GONE, make_record
 
+from rlrun.commands import failed
 from rlrun.errors import MACHINE, OperatorError
 from rlrun.host import procs
 from rlrun.steps import find_failed, records
+from rlrun.text import terminal
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -93,6 +96,21 @@ def test_an_unknown_systems_launch_is_listed_by_its_end(tmp_path, given, words):
     if words:
         assert found["other"].words.startswith(words)
         assert "of a training system that this rlrun does not know" in found["other"].words
+
+
+def test_the_next_step_is_one_that_works(tmp_path, monkeypatch, capsys):
+    now = time.time()
+    for name, stack in (("known", "lego"), ("other", "other")):
+        make_record(tmp_path, name, stack=stack, exit={"status": 3, "time_seconds": now})
+    program = tmp_path / "rlrun.pyz"
+    program.write_text("")
+    monkeypatch.setattr("sys.argv", [str(program)])
+    for mode, words in ((0o755, str(program)), (0o644, "%s %s" % (sys.executable, program))):
+        program.chmod(mode)
+        assert failed.list_failed(str(tmp_path), DAY, terminal.make_terminal("never", False, False)) == 0
+        told = capsys.readouterr().out
+        for name, verb in (("known", "status"), ("other", "runs")):
+            assert "next:   %s %s %s --root %s\n" % (words, verb, name, tmp_path) in told, told
 
 
 def test_launches_that_can_not_be_listed_are_no_empty_list(tmp_path, monkeypatch):
