@@ -16,6 +16,7 @@ class OperatorError(Exception):
     """What an operator can act on: what is wrong, what to do next, and the exit code (see the constants above).
 
     `reason` is the stable word for `--json` (a check name where one applies); `shape` holds more keys for it.
+    `brief`: the message for a line that must be short, "" where its own first line is that.
     """
 
     def __init__(self, message, hint="", code=USAGE, reason=""):
@@ -25,4 +26,5 @@ class OperatorError(Exception):
         self.hint = hint
         self.code = code
         self.reason = reason or "error"
+        self.brief = ""
         self.shape: Dict[str, Any] = {}

@@ -3,38 +3,34 @@ import argparse
 import json
 import os
 import shutil
-import tempfile
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
-from .. import child
-from ..errors import BLOCKED, MACHINE, NOT_CONFIRMED, OK, USAGE, OperatorError
-from ..steps import confirm, crontab, judge, moves, records, saved_plan, survey, wait_free
+from ..errors import MACHINE, OK, OperatorError
+from ..steps import cron_time, crontab, survey
 from ..text import report
 from ..text import terminal as term
-from ..text.durations import format_elapsed, write_duration
-from ..text.redact import redact, redact_words
+from ..text.durations import write_duration
+from ..text.redact import find_secrets, redact
 from ..text.shell import escape_controls
-from ..values import Check, Choices, Verdict
-from . import checked, surveying
+from ..values import Choices
+from . import checked, cron_refusals, surveying
 from . import options as shared
+from .cron_check import TIMEOUT, Cron, check_as_cron
 from .unattended import parse_time
 
-_REPORT_SECONDS = 60.0  # what a check needs beside the runner's own
-_LOCALE = "LC_ALL=C.UTF-8"
-_TIMEOUT = "%.12g"
 
+class _Lines(NamedTuple):
+    """What is to be pasted. `at`: "" where no line for at can be had, for the reason `no_at`; `until`: when the approval ends,
+    "" if never; `failed` and `failed_line` list what failed, in a shell and in a crontab."""
 
-class _Cron(NamedTuple):
-    """What the check in cron's environment found. `moves`: how its plan differs from that of this shell; `saved`: the checkout's
-    own copy of it, "" where there is none, for the reason `unsaved`."""
-
-    digest: str
-    checks: Tuple[Check, ...]
-    verdict: Verdict
-    saved: str
-    unsaved: str
-    moves: Tuple[str, ...]
+    comment: str
+    line: str
+    at: str
+    no_at: str
+    until: str
+    failed: str
+    failed_line: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,126 +45,104 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--old-log", choices=("keep", "lose"), default="", help="where the launch truncates an earlier run's log")
     parser.add_argument("--wait-free", type=parse_time, default=None, metavar="TIME", help="from then on, wait so long for a "
                         "free machine: 6h")
-    parser.add_argument("--valid-for", type=parse_time, default=None, metavar="TIME", help="how long this approval is good for, "
-                        "from now on (default: for ever)")
+    parser.add_argument("--valid-for", type=_parse_validity, default=None, metavar="TIME", help="how long this approval is good "
+                        "for, from now on (default: for ever)")
     parser.add_argument("--scope", action="store_true", help="launch in a scope of its own (systemd-run)")
-    parser.add_argument("--notify", default="", metavar="COMMAND", help="run COMMAND at gate, stall and end of the run")
+    parser.add_argument("--notify", default=None, metavar="COMMAND", help="run COMMAND at gate, stall and end of the run")
     parser.add_argument("--notify-shell", action="store_true", help="COMMAND is a line for sh, not words")
+
+
+def _parse_validity(word: str) -> float:
+    """Seconds out of `12h`, for argparse, in the words of `check`."""
+    seconds = parse_time(word)
+    if not seconds:
+        raise argparse.ArgumentTypeError("nothing can be launched within %r" % word)
+    return seconds
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """Prints comment and line to stdout, all else to stderr. Exit 0 with a line; 1 where what blocks does not pass with time."""
     now = time.time()
-    when = crontab.find_time(options.at, now, options.daily)
-    if options.valid_for is not None and now + options.valid_for < when.seconds:
-        raise OperatorError("--valid-for %s ends before the launch, which is in %s" % (
-            format_elapsed(options.valid_for), format_elapsed(when.seconds - now)), "Make it longer, or leave it away.", USAGE,
-            "time")
+    when = cron_time.find_time(options.at, now, options.daily)
+    cron_refusals.refuse_short(options, when, now)
     where = shared.read_where(options, overrides)._replace(command="schedule")
     request = shared.find_request(where, terminal)
+    crontab.refuse_unwritable(request.checkout.root)
+    entries = crontab.list_path(os.environ.get("PATH", crontab.CRON_PATH)) or crontab.list_path(crontab.CRON_PATH)
+    _settle(options, ":".join(entries), find_secrets(os.environ))  # before the checks, which take a while
     environ = survey.read_operator_environment()
     found = surveying.survey_with_progress(request, environ, options.dry_run_timeout, terminal, lambda: None)
     secrets = surveying.collect_secrets(found, environ)
-    _refuse_secrets(options, found, secrets)
-    if wait_free.list_lasting(found.verdict):
-        return _refuse_lasting(found.verdict, terminal, "")
+    cron_refusals.refuse_secrets(options, found, secrets)
+    cron_refusals.refuse_lasting(found.verdict, "")
     choices = Choices("", options.again or options.daily, "background", options.board, options.old_log)
-    _refuse_questions(found, choices, options.daily)
-    job, notes = _make_job(options, found, where, when)
-    cron, job = _check_as_cron(job, found, options, secrets)
-    if wait_free.list_lasting(cron.verdict):
-        return _refuse_lasting(cron.verdict, terminal, " in cron's environment")
-    _refuse_launched(found, cron, choices)
-    _refuse_unsaved(found, cron, options)
-    line = crontab.make_crontab_line(when, crontab.make_command(_confirm(job, cron.digest)))
-    plan = found.plan
-    comment = crontab.make_comment(when, cron.digest, plan.kind, (plan.config_shown,) + plan.more_configs)
-    home, user = crontab.find_home()
-    at_line = crontab.make_at_line(when, _confirm(job, cron.digest), crontab.make_environ(job, home, user, {}), "TZ" in environ)
-    if not term.can_print("\n".join((comment, line, at_line))):
+    cron_refusals.refuse_questions(found, choices, options.daily)
+    job, notes = _make_job(options, found, where, when, entries, secrets)
+    cron, job = check_as_cron(job, found, options, secrets)
+    cron_refusals.refuse_lasting(cron.verdict, " in cron's environment")
+    cron_refusals.refuse_launched(found, cron, choices)
+    cron_refusals.refuse_unsaved(found, cron, options)
+    job = crontab.fill_digest(job, cron.digest)
+    lines = _make_lines(found, cron, when, job, "TZ" in environ, secrets)
+    if not term.can_print("\n".join((lines.comment, lines.line, lines.at, lines.failed))):
         raise OperatorError("the line has letters that this output can't take", "Set LC_ALL=C.UTF-8, and ask again.", MACHINE,
                             "locale")
-    notes += _list_notes(found, cron, when, job, options)
+    notes += _list_notes(found, cron, when, job, lines, options)
     if terminal.is_json:
-        term.print_result(terminal, json.dumps(_shape(found, cron, when, job, (comment, line, at_line), notes, secrets),
-                                               sort_keys=True))
+        term.print_result(terminal, json.dumps(_shape(found, cron, when, job, lines, notes, options, secrets), sort_keys=True))
         return OK
-    lines = _render(found, cron, when, at_line, notes, terminal, secrets, now)
-    term.print_note(terminal, "\n".join(lines))
-    term.print_result(terminal, "%s\n%s" % (comment, line))
+    term.print_note(terminal, "\n".join(_render(found, cron, when, lines, notes, terminal, secrets, now)))
+    term.print_result(terminal, "%s\n%s" % (lines.comment, lines.line))
     return OK
 
 
-def _refuse_secrets(options: Any, found: survey.Survey, secrets: Tuple[str, ...]) -> None:
-    """A crontab keeps what is in it, mails it, and cron shows it in the process table."""
-    typed = tuple(found.plan.overrides)
-    if redact_words(typed, secrets) != typed:
-        raise OperatorError("what was typed holds a secret, and a crontab would keep it",
-                            "Put it where the run reads it by itself: into the config, or a file that only you can read.", USAGE,
-                            "secret")
-    if redact(options.notify, secrets) != options.notify:
-        raise OperatorError("--notify holds a secret, and a crontab would keep it (an address that anybody may write to is one)",
-                            "Put it into a script of your own that only you can read (chmod 700), and name that: --notify SCRIPT",
-                            USAGE, "secret")
+def _settle(options: Any, path: str, secrets: Tuple[str, ...]) -> str:
+    """The words of --notify for the line; what --notify and --scope would be refused for in cron's environment is refused now.
+    `path`: its PATH."""
+    home, user = crontab.find_home()
+    environ = crontab.make_environ(crontab.Job("", path, (), "", "", ()), home, user, crontab.read_pam_environ())
+    if options.scope:
+        cron_refusals.refuse_scope(environ)
+    return cron_refusals.settle_notify(options, environ, secrets)
 
 
-def _refuse_lasting(verdict: Verdict, terminal: term.Terminal, where: str) -> int:
-    """Blocked, and not by what will have passed."""
-    lasting = wait_free.list_lasting(verdict)
-    error = OperatorError("nothing to schedule%s: %s" % (where, "; ".join("%s  %s" % (one.name, one.detail) for one in lasting)),
-                          lasting[0].fix or "Mend it, then ask again.", BLOCKED, lasting[0].name)
-    error.shape = {"verdict": "NO", "blocking": list(verdict.blocking), "line": None}
-    raise error
-
-
-def _refuse_questions(found: survey.Survey, choices: Choices, is_daily: bool) -> None:
-    """What `run` would ask, cron can't be asked. A name that is the same every day finds its own log there the second time."""
+def _make_lines(found: survey.Survey, cron: Cron, when: cron_time.When, job: crontab.Job, has_zone: bool,
+                secrets: Tuple[str, ...]) -> _Lines:
+    """All that is to be pasted; refused where it is too long for cron. `has_zone`: TZ is set here."""
     plan = found.plan
-    options = [one.option for one in confirm.find_questions(plan, found.board, found.is_visible, choices)]
-    if is_daily and plan.train_log and not plan.name_is_volatile and not choices.old_log:
-        options.append("--old-log keep|lose")
-    if options:
-        raise OperatorError("cron can't be asked, and this is unanswered: %s" % ", ".join(dict.fromkeys(options)),
-                            "Give the answer here; it goes into the line.", NOT_CONFIRMED, "unanswered")
+    until = "" if cron.until_seconds is None else cron_time.format_time(cron.until_seconds)
+    line = crontab.make_crontab_line(when, crontab.make_command(job))
+    comment = crontab.make_comment(when, cron.digest, plan.kind, (plan.config_shown,) + plan.more_configs, until)
+    home, user = crontab.find_home()
+    pam = crontab.read_pam_environ()
+    environ, no_at = crontab.make_at_environ(crontab.make_environ(job, home, user, pam), pam, secrets)
+    at = "" if no_at else crontab.make_at_line(when, job, environ, has_zone)
+    return _Lines(comment, line, at, no_at, until, *crontab.make_failed_lines(job))
 
 
-def _refuse_launched(found: survey.Survey, cron: _Cron, choices: Choices) -> None:
-    earlier = None if choices.again else records.find_launched(found.plan.root, cron.digest)
-    if earlier:
-        raise OperatorError("plan %s was launched already (%s); cron's launch would be refused" % (
-            cron.digest, escape_controls(earlier["id"])), "To launch it once more: --again", NOT_CONFIRMED, "again")
-
-
-def _refuse_unsaved(found: survey.Survey, cron: _Cron, options: Any) -> None:
-    """How long an approval is good for is in the saved plan alone."""
-    if options.valid_for is not None and not cron.saved:
-        raise OperatorError("--valid-for %s would be lost: the plan could not be kept in the checkout (%s)" % (
-            format_elapsed(options.valid_for), escape_controls(cron.unsaved) or "why is not known"),
-            "Leave it away; or have %s made a folder that you can write to." % escape_controls(
-                os.path.join(found.plan.root, records.FOLDER, records.PLANS)), MACHINE, "save")
-
-
-def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: crontab.When) -> Tuple[crontab.Job, List[str]]:
-    """What cron is to run, with a digest to fill in, and what was done to PATH; refused where no crontab can hold it."""
-    plan, notes, timeout = found.plan, [], _TIMEOUT % options.dry_run_timeout
+def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: cron_time.When, entries: Tuple[str, ...],
+              secrets: Tuple[str, ...]) -> Tuple[crontab.Job, List[str]]:
+    """What cron is to run, with a digest to fill in, and what was done to PATH, of these entries; refused where no crontab can
+    hold its words. Whether it is too long in the end is seen when the digest is known: the hint has it then."""
+    plan, notes, timeout = found.plan, [], TIMEOUT % options.dry_run_timeout
+    notify = _settle(options, ":".join(entries), secrets)
     words = ["run"] + _list_config(where, found) + ["--confirm", ""]
     words += ["--again"] if options.again or options.daily else []
     words += ["--scope"] if options.scope else []
-    for option, value in (("--board", options.board), ("--old-log", options.old_log), ("--notify", options.notify),
+    for option, value in (("--board", options.board), ("--old-log", options.old_log), ("--notify", notify),
                           ("--wait-free", "" if options.wait_free is None else write_duration(options.wait_free)),
-                          ("--dry-run-timeout", timeout if timeout != _TIMEOUT % surveying.DRY_RUN_SECONDS else "")):
+                          ("--dry-run-timeout", timeout if timeout != TIMEOUT % surveying.DRY_RUN_SECONDS else "")):
         words += [option, value] if value else []
     words += (["--notify-shell"] if options.notify_shell else []) + ["--quiet-unless-failed"]
     words += ["--"] + list(plan.overrides) if plan.overrides else []
-    entries = crontab.list_path(os.environ.get("PATH", crontab.CRON_PATH)) or crontab.list_path(crontab.CRON_PATH)
     job = crontab.Job(plan.root, ":".join(entries), tuple(plan.from_environ), crontab.find_python(),
                       os.path.abspath(shared.list_program()[-1]), tuple(words))
     crontab.refuse_words(job)
     try:
-        crontab.make_crontab_line(when, crontab.make_command(_confirm(job, "0" * 8)))
+        crontab.make_crontab_line(when, crontab.make_command(crontab.fill_digest(job, "0" * 8)))
     except OperatorError:
         job = job._replace(path=":".join(crontab.shorten_path(entries, plan.python)))
-        crontab.make_crontab_line(when, crontab.make_command(_confirm(job, "0" * 8)))
+        _settle(options, job.path, secrets)
         notes.append("PATH is shorter in it than here, or the line would be too long for cron: %s" % job.path)
     return job, notes
 
@@ -182,68 +156,8 @@ def _list_config(where: shared.Where, found: survey.Survey) -> List[str]:
     return words + (["--drop-env"] if where.drop_env else [])
 
 
-def _confirm(job: crontab.Job, value: str) -> crontab.Job:
-    place = job.words.index("--confirm") + 1
-    return job._replace(words=job.words[:place] + (value,) + job.words[place + 1:])
-
-
-def _check_as_cron(job: crontab.Job, found: survey.Survey, options: Any, secrets: Tuple[str, ...]) -> Tuple[_Cron, crontab.Job]:
-    """The plan as cron will find it, kept by `check --save` so that a difference can be told then. A Python that can name no
-    such path in the C locale gets a locale."""
-    shape, content = _ask_check(job, found, options)
-    if shape.get("reason") == "locale":
-        job = job._replace(assignments=job.assignments + (_LOCALE,))
-        shape, content = _ask_check(job, found, options)
-    if "checks" not in shape or not shape.get("digest"):
-        raise OperatorError("in cron's environment: %s" % redact(str(shape.get("error") or "the check told no plan"), secrets),
-                            str(shape.get("hint") or "Try it: env -i HOME=\"$HOME\" PATH=%s rlrun check …" % crontab.CRON_PATH),
-                            int(shape.get("exit") or MACHINE), str(shape.get("reason") or "cron"))
-    checks = tuple(Check(one["layer"], one["name"], one["status"], one["detail"], one["fix"] or "") for one in shape["checks"])
-    moved: List[str] = []
-    if shape["digest"] != found.fingerprint.digest:
-        moved = moves.describe(moves.compare(saved_plan.make_content(found, secrets), content)) if content else ["unknown: %s" % (
-            shape.get("error") or "it was not saved")]
-    kept, unsaved = [str((shape.get("saved") or {}).get(name) or "") for name in ("kept", "reason")]
-    return _Cron(shape["digest"], checks, judge.make_verdict(checks), kept, unsaved, tuple(moved)), job
-
-
-def _ask_check(job: crontab.Job, found: survey.Survey, options: Any) -> Tuple[Dict[str, Any], Optional[moves.Content]]:
-    """The object of `check --json` in cron's environment, and the plan that it saved."""
-    try:
-        folder = tempfile.mkdtemp(prefix="rlrun-schedule-")
-    except OSError as error:
-        raise OperatorError("no temporary folder could be made: %s" % error.strerror, "Free some room, or set TMPDIR.", MACHINE,
-                            "tmp")
-    shape: Dict[str, Any] = {}
-    try:
-        saved = os.path.join(folder, "plan.json")
-        place = job.words.index("--confirm")
-        words = [job.python, job.program, "check"] + list(job.words[1:place]) + ["--json", "--save", saved]
-        words += ["--dry-run-timeout", _TIMEOUT % options.dry_run_timeout]
-        words += ["--valid-for", write_duration(options.valid_for)] if options.valid_for is not None else []
-        words += ["--"] + list(found.plan.overrides) if found.plan.overrides else []
-        home, user = crontab.find_home()
-        outcome = child.run(words, options.dry_run_timeout + _REPORT_SECONDS, cwd=job.root,
-                            env=crontab.make_environ(job, home, user, crontab.read_pam_environ()))
-        shape = _read_object(outcome.output)
-        if not shape:
-            shape = {"error": "the check %s: %s" % (child.describe(outcome), outcome.errors.decode("utf-8", "replace")[-500:])}
-        return shape, saved_plan.read_plan(saved).content
-    except (OSError, ValueError) as error:  # nothing was saved, and why is in the shape
-        return shape or {"error": "the check could not be run: %s" % error}, None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _read_object(data: bytes) -> Dict[str, Any]:
-    try:
-        found = json.loads(data.decode("utf-8", "replace"))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _list_notes(found: survey.Survey, cron: _Cron, when: crontab.When, job: crontab.Job, options: Any) -> List[str]:
+def _list_notes(found: survey.Survey, cron: Cron, when: cron_time.When, job: crontab.Job, lines: _Lines,
+                options: Any) -> List[str]:
     """What the operator should know of this line, beside what it does."""
     notes = list(when.notes)
     for path in (job.program, job.python):
@@ -258,14 +172,19 @@ def _list_notes(found: survey.Survey, cron: _Cron, when: crontab.When, job: cron
               if one.status == "advisory" and one.name not in known]
     if found.plan.has_board and found.plan.train_log and not options.board:
         notes.append("the board would show it now; if it does not then, nothing is launched: --board leave answers for that")
+    if cron.verdict.blocking and options.wait_free is None:
+        notes.append("what is in the way now (%s) may be there then too, and nothing would be launched (exit 1): --wait-free 6h "
+                     "waits for that" % ", ".join(cron.verdict.blocking))
+    if lines.until and when.is_daily:
+        notes.append("--valid-for ends it: from %s on every launch is refused (exit 3), until it is scheduled anew" % lines.until)
     if not cron.saved:
         notes.append("the plan could not be kept in the checkout (%s); if it differs then, what moved is not told"
                      % (cron.unsaved or "why is not known"))
     return notes
 
 
-def _shape(found: survey.Survey, cron: _Cron, when: crontab.When, job: crontab.Job, lines: Tuple[str, str, str], notes: List[str],
-           secrets: Tuple[str, ...]) -> Dict[str, Any]:
+def _shape(found: survey.Survey, cron: Cron, when: cron_time.When, job: crontab.Job, lines: _Lines, notes: List[str],
+           options: Any, secrets: Tuple[str, ...]) -> Dict[str, Any]:
     plan = found.plan
     return {"schema": 1, "command": "schedule", "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown,
             "configs": [plan.config_shown] + list(plan.more_configs), "root": plan.root, "digest": cron.digest,
@@ -273,26 +192,29 @@ def _shape(found: survey.Survey, cron: _Cron, when: crontab.When, job: crontab.J
             "verdict": "NO" if cron.verdict.blocking else "YES", "blocking": list(cron.verdict.blocking),
             "warnings": list(cron.verdict.warnings), "saved": cron.saved or None, "at": "%04d-%02d-%02dT%02d:%02d" % when[:5],
             "at_seconds": int(when.seconds), "daily": when.is_daily, "zone": when.zone,
-            "comment": lines[0], "line": lines[1], "at_line": lines[2], "path": job.path, "python": job.python,
-            "program": job.program, "notes": [redact(note, secrets) for note in notes]}
+            "valid_seconds": options.valid_for, "until_seconds": cron.until_seconds,
+            "comment": lines.comment, "line": lines.line, "at_line": lines.at or None, "failed_command": lines.failed,
+            "failed_line": lines.failed_line, "path": job.path, "python": job.python, "program": job.program,
+            "notes": [redact(note, secrets) for note in notes]}
 
 
-def _render(found: survey.Survey, cron: _Cron, when: crontab.When, at_line: str, notes: List[str], terminal: term.Terminal,
+def _render(found: survey.Survey, cron: Cron, when: cron_time.When, ready: _Lines, notes: List[str], terminal: term.Terminal,
             secrets: Tuple[str, ...], now_seconds: float) -> List[str]:
     plan = found.plan
     lines = [report.render_title("schedule", plan, cron.digest), ""]
     lines += checked.summarise(found._replace(verdict=cron.verdict), terminal)
     lines.append("(as of now, in cron's environment; the machine is judged anew at the launch, and a NO then launches nothing)")
     lines += ["", report.render_block(plan, secrets)] if plan.block else []
-    lines += ["", "When        %s" % crontab.describe_time(when, now_seconds),
-              "Launches    plan %s and no other: if it has changed by then, nothing is launched" % cron.digest,
-              "Install     crontab -e, and put both lines there; nothing was installed%s" % (
+    lines += ["", "When        %s" % cron_time.describe_time(when, now_seconds),
+              "Launches    plan %s and no other: if it has changed by then, nothing is launched" % cron.digest]
+    lines += ["Good until  %s; then nothing is launched any more" % ready.until] if ready.until else []
+    lines += ["Install     crontab -e, and put both lines there; nothing was installed%s" % (
                   "" if when.is_daily else ". Take them out again after it: they launch in %d alone" % when.year),
-              "Or by at    %s" % at_line,
+              "Or by at    %s" % (ready.at or "no line can be had: %s" % escape_controls(ready.no_at)),
               "Told        nothing where it was launched; else one line, which cron mails if this node has a mailer (%s)"
               % ("it has one" if shutil.which("sendmail", path="/usr/sbin:/usr/lib:/usr/bin") else "none is here"),
               "Kept        %s" % os.path.join(plan.root, "logs", "rlrun", "unattended.log"),
-              "Next day    %s runs --failed-since 24h" % shared.name_program()]
+              "Next day    %s" % ready.failed, "By cron     %s" % ready.failed_line]
     if notes:
         lines += ["", "Note"] + ["  \u2022 %s" % escape_controls(redact(note, secrets)) for note in notes]
     return lines + [""]

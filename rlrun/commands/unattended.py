@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "say, counted from `check --save`")
     group.add_argument("--wait-free", type=parse_time, default=None, metavar="TIME", help="wait so long, 6h say, until what only "
                        "time can lift is gone: a live run, a held GPU, a port; then go on as without")
-    group.add_argument("--look-every", type=parse_look, default=30.0, metavar="TIME", help="while waiting (default: 30s, least: 0.2s; "
-                       "rarer where looks are dear)")
+    group.add_argument("--look-every", type=parse_look, default=30.0, metavar="TIME", help="while waiting (default: 30s, least "
+                       "0.2s), less often where looks are dear")
     group.add_argument("--scope", action="store_true", help="in a scope of its own (systemd-run), where the end of the "
                        "login session does not reach")
     group.add_argument("--notify", default="", metavar="COMMAND", help="run COMMAND at the first step's gate, at the first "

@@ -14,6 +14,7 @@ from .saved_plan import SavedPlan
 from .survey import Survey
 
 _RECENT_SECONDS = 86400.0
+_BRIEF_CHARACTERS = 110  # of a move, in a line that is to be short
 _CLOCK_SECONDS = 300.0  # by which another machine's clock may be ahead
 
 
@@ -89,6 +90,7 @@ def _refuse_expired(found: Survey, choices: Choices, given: Optional[SavedPlan],
     """By the plan that --plan names, else by the newest that this user or root has saved: another's may say what it likes."""
     approved = given
     if approved is None:
+        _refuse_unreadable(found, choices, look)
         approved = next((one for one in saved_plan.find_plans(found.plan.root, choices.confirm)
                          if one.uid in (os.geteuid(), 0)), None)
     renew = "Look at it again and save it anew: %s, with --save FILE and --valid-for TIME" % look
@@ -110,6 +112,15 @@ def _refuse_expired(found: Survey, choices: Choices, given: Optional[SavedPlan],
         raise error
 
 
+def _refuse_unreadable(found: Survey, choices: Choices, look: str) -> None:
+    """Until when it was approved is not known, and it may be over."""
+    path, reason = saved_plan.find_unreadable(found.plan.root, choices.confirm)
+    if path:
+        raise OperatorError("plan %s was saved in %s, which can't be read (%s); nothing was launched" % (
+            choices.confirm, escape_controls(path), escape_controls(reason)),
+            "Move it away, then look at the plan again and save it anew: %s, with --save FILE" % look, NOT_CONFIRMED, "undated")
+
+
 def _refuse_other_plan(found: Survey, choices: Choices, given: Optional[SavedPlan], look: str, secrets: Tuple[str, ...],
                        now_seconds: float) -> OperatorError:
     """The plan is not the one that was confirmed: what is known of the difference, and how to go on."""
@@ -117,9 +128,11 @@ def _refuse_other_plan(found: Survey, choices: Choices, given: Optional[SavedPla
     earlier = _find_earlier(found, choices.confirm, given, new, now_seconds)
     lines: List[str] = []
     moved: Optional[Tuple[moves.Move, ...]] = None
+    brief = "what changed is not recorded"
     if earlier:
         moved = moves.compare(_hide_secrets(earlier.content, new, secrets), new)
         lines = moves.describe(moved) or ["nothing that is kept"]
+        brief = _shorten(lines[0]) + ("; and %d more" % (len(lines) - 1) if len(lines) > 1 else "")
         what = "What changed, since that plan was %s:" % earlier.words
         what += " " + lines[0] if len(lines) == 1 else "".join("\n    " + line for line in lines)
     else:
@@ -131,7 +144,12 @@ def _refuse_other_plan(found: Survey, choices: Choices, given: Optional[SavedPla
     error = OperatorError("the plan is %s now, not %s; nothing was launched. %s" % (now, choices.confirm, what),
                           "Look at it again (%s) and confirm %s if it is right." % (look, now), NOT_CONFIRMED, "digest")
     error.shape = {"moved": None if moved is None else moves.shape(moved)}
+    error.brief = "the plan is %s now, not %s: %s" % (now, choices.confirm, brief)
     return error
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _BRIEF_CHARACTERS else text[:_BRIEF_CHARACTERS - 1] + "…"
 
 
 def _find_earlier(found: Survey, value: str, given: Optional[SavedPlan], new: moves.Content,

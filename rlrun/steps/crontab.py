@@ -1,46 +1,34 @@
-"""The line that cron runs: when, with which PATH, Python and file, and how crontab(5) and /bin/sh want it written.
+"""The line that cron runs: with which PATH, Python and file, and how crontab(5) and /bin/sh want it written.
 
 Judges and composes; installs nothing. What a crontab can't hold is refused here, before anybody pastes it.
 """
+import errno
 import os
 import pwd
 import re
 import shutil
 import stat
 import sys
-import time
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, NamedTuple, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
-from ..text.durations import format_elapsed
+from ..text.redact import redact_words
 from ..text.shell import escape_controls, quote_assignment, quote_words
+from . import records
+from .cron_time import When
 
-# glibc's words for "the machine's own zone", whatever TZ says: cron does not read a user's TZ (crontab(5), LIMITATIONS).
-MACHINE_ZONE = ":/etc/localtime"
 # Debian's crontab refuses a longer command ("command too long"; cron.h: MAX_COMMAND 1000).
 MAX_COMMAND_BYTES = 998
 CRON_PATH = "/usr/bin:/bin"
-# 02:00   2026-12-01 02:00   2026-12-01T02:00
-_WHEN = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)\Z")
+_MORNING = "7 8 * * *"
 # What a launch may call by name, for a PATH that has to be short.
 _PROGRAMS = ("bash", "sh", "env", "git", "python3", "python", "uv", "nvidia-smi", "sbatch", "squeue", "ray", "ip", "docker")
 # PATH="/usr/local/bin:/usr/bin"   export LANG=de_DE.UTF-8
 _PAM_LINE = re.compile(r"""\s*(?:export\s+)?([A-Za-z_]\w*)=(?:"([^"]*)"|'([^']*)'|([^#\s]*))""")
-
-
-class When(NamedTuple):
-    """The next time, by the machine's clock and zone. `zone` is its name for people, `notes` what is odd about the time."""
-
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
-    seconds: float  # since 1970
-    is_daily: bool
-    zone: str
-    notes: Tuple[str, ...]
+_OBSTACLES = {errno.EACCES: "Have its owner let you write there, or use a checkout of your own.",
+              errno.EROFS: "Have it mounted for writing, or use another checkout.",
+              errno.ENOSPC: "Free some room there, then ask again."}
 
 
 class Job(NamedTuple):
@@ -54,103 +42,10 @@ class Job(NamedTuple):
     words: Tuple[str, ...]
 
 
-def find_time(text: str, now_seconds: float, is_daily: bool, zone: str = MACHINE_ZONE) -> When:
-    """What `02:00` or `2026-12-01 02:00` means on this machine; without a date the next time that it comes. OperatorError
-    (exit 2) for what is no time, is past, or does not exist on that day (the clocks are put forward)."""
-    found = _WHEN.match(text.strip())
-    if not found:
-        raise _refuse("--at takes 02:00, or '2026-12-01 02:00', not %r" % text)
-    hour, minute = int(found.group(4)), int(found.group(5))
-    if hour > 23 or minute > 59:
-        raise _refuse("--at %s: a day has no such time" % text)
-    if found.group(1) and is_daily:
-        raise _refuse("--daily goes with a time alone, not with a date: --at %02d:%02d" % (hour, minute))
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = zone
-    time.tzset()
-    try:
-        if found.group(1):
-            return _make_dated(text, tuple(int(one) for one in found.groups()[:3]), hour, minute, now_seconds)
-        return _make_next(hour, minute, now_seconds, is_daily)
-    finally:
-        if before is None:
-            del os.environ["TZ"]
-        else:
-            os.environ["TZ"] = before
-        time.tzset()
-
-
-def _refuse(message: str, hint: str = "rlrun schedule --help") -> OperatorError:
-    return OperatorError(message, hint, USAGE, "time")
-
-
-def _make_dated(text: str, day: Tuple[int, ...], hour: int, minute: int, now_seconds: float) -> When:
-    moments = _list_moments(day, hour, minute)
-    if not moments:
-        words = _describe_gap(day, hour, minute) if _list_moments(day, 12, 0) else "--at %s: there is no such day" % text
-        raise _refuse(words, "Take another time.")
-    if moments[-1] <= now_seconds:
-        raise _refuse("%s is past: it is %s here" % (text, time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now_seconds))),
-                      "Take a time to come; cron goes by the machine's zone, whatever TZ says.")
-    return _make_when(day, hour, minute, moments, now_seconds, False)
-
-
-def _make_next(hour: int, minute: int, now_seconds: float, is_daily: bool) -> When:
-    """The first day on which that time is still to come; one on which it does not exist is refused, or, daily, left out."""
-    noon = time.localtime(now_seconds)
-    for days in range(3):
-        shifted = time.localtime(time.mktime((noon[0], noon[1], noon[2] + days, 12, 0, 0, 0, 0, -1)))
-        day = (shifted[0], shifted[1], shifted[2])
-        moments = _list_moments(day, hour, minute)
-        if not moments and not is_daily and time.mktime((day[0], day[1], day[2], hour, minute, 0, 0, 0, -1)) > now_seconds:
-            raise _refuse(_describe_gap(day, hour, minute),
-                          "Take another time, or name another day: --at 'YYYY-MM-DD %02d:%02d'" % (hour, minute))
-        if moments and moments[0] > now_seconds:
-            return _make_when(day, hour, minute, moments, now_seconds, is_daily)
-    raise _refuse("no %02d:%02d within three days" % (hour, minute), "Take another time.")
-
-
-def _describe_gap(day: Tuple[int, ...], hour: int, minute: int) -> str:
-    return "%04d-%02d-%02d has no %02d:%02d here: the clocks are put forward then" % (day + (hour, minute))
-
-
-def _list_moments(day: Tuple[int, ...], hour: int, minute: int) -> List[float]:
-    """When the clocks show that: never on a day that has no such time, twice where they are put back."""
-    found = set()
-    for is_summer in (0, 1, -1):
-        try:
-            seconds = time.mktime((day[0], day[1], day[2], hour, minute, 0, 0, 0, is_summer))
-        except (OverflowError, ValueError):
-            continue
-        if tuple(time.localtime(seconds)[:5]) == tuple(day) + (hour, minute):
-            found.add(seconds)
-    return sorted(found)
-
-
-def _make_when(day: Tuple[int, ...], hour: int, minute: int, moments: List[float], now_seconds: float, is_daily: bool) -> When:
-    coming = [one for one in moments if one > now_seconds]
-    notes = ["%02d:%02d comes twice on %04d-%02d-%02d: the clocks are put back; most crons take the first"
-             % ((hour, minute) + tuple(day))] if len(moments) > 1 else []
-    return When(day[0], day[1], day[2], hour, minute, coming[0], is_daily, _name_zone(coming[0]), tuple(notes))
-
-
-def _name_zone(seconds: float) -> str:
-    """`Europe/Berlin, CET, UTC+0100`, the name where /etc/localtime is a link to it."""
-    words = time.strftime("%Z, UTC%z", time.localtime(seconds))
-    try:
-        target = os.readlink("/etc/localtime") if os.environ.get("TZ") == MACHINE_ZONE else ""
-    except OSError:
-        target = ""
-    _, found, name = target.partition("zoneinfo/")
-    return "%s, %s" % (name, words) if found and name else words
-
-
-def describe_time(when: When, now_seconds: float) -> str:
-    """`2026-12-01 02:00 (Europe/Berlin, CET, UTC+0100), in 9h 41m`; `every day at 02:00 (…), first in 9h 41m`."""
-    clock, left = "%02d:%02d" % (when.hour, when.minute), format_elapsed(when.seconds - now_seconds)
-    if when.is_daily:
-        return "every day at %s (%s), first in %s" % (clock, when.zone, left)
-    return "%04d-%02d-%02d %s (%s), in %s" % (when[:3] + (clock, when.zone, left))
+def fill_digest(job: Job, value: str) -> Job:
+    """The job with the digest that it confirms."""
+    place = job.words.index("--confirm") + 1
+    return job._replace(words=job.words[:place] + (value,) + job.words[place + 1:])
 
 
 def list_path(text: str) -> Tuple[str, ...]:
@@ -172,6 +67,18 @@ def make_environ(job: Job, home: str, user: str, pam: Dict[str, str]) -> Dict[st
     environ = dict(pam, HOME=home, LOGNAME=user, SHELL="/bin/sh", PATH=job.path)
     environ.update((name, value) for name, _, value in (one.partition("=") for one in job.assignments))
     return environ
+
+
+def make_at_environ(environ: Dict[str, str], pam: Dict[str, str], secrets: Sequence[str]) -> Tuple[Dict[str, str], str]:
+    """What a line for at must hold to start in the same `environ` as cron, and "", or ({}, why no line can): at gives this
+    shell's environment, and what `pam` adds may be a secret, which the line would show."""
+    hidden = [name for name in sorted(pam) if redact_words(("%s=%s" % (name, environ[name]),), secrets)
+              != ("%s=%s" % (name, environ[name]),)]
+    odd = [name for name in sorted(pam) if escape_controls(environ[name]) != environ[name]]
+    if hidden or odd:
+        return {}, "/etc/environment sets %s, which is %s, and cron's launch has it too" % (
+            " and ".join(hidden or odd), "a secret" if hidden else "no text")
+    return environ, ""
 
 
 def read_pam_environ(path: str = "/etc/environment", services: Sequence[str] = ("/etc/pam.d/cron", "/etc/pam.d/crond")
@@ -237,6 +144,40 @@ def _describe_weak(path: str) -> str:
     return ""
 
 
+def refuse_unwritable(root: str) -> None:
+    """OperatorError (exit 5) where a launch in this checkout is sure to find no place for its log and record: a folder that this
+    user can't write to, a file system that is read-only or full. Writes nothing."""
+    for path in (os.path.join(root, records.FOLDER), os.path.join(root, "logs")):
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        reason = _find_obstacle(path)
+        if reason:
+            hint = _OBSTACLES.get(reason) or "Look at it: ls -ld %s" % quote_words([path])
+            raise OperatorError("nothing to schedule: a launch could not write %s: %s (%s)" % (
+                escape_controls(path), os.strerror(reason), _describe_owner(path)), hint, MACHINE, "record")
+
+
+def _find_obstacle(path: str) -> int:
+    """The errno that making something in this folder would end with, 0 where none is to be seen."""
+    try:
+        if not os.path.isdir(path):
+            return errno.ENOTDIR
+        found = os.statvfs(path)
+    except OSError as error:
+        return error.errno or errno.EIO
+    if not os.access(path, os.W_OK | os.X_OK):
+        return errno.EROFS if found.f_flag & os.ST_RDONLY else errno.EACCES
+    free = found.f_bavail if os.geteuid() else found.f_bfree
+    return errno.ENOSPC if found.f_blocks and not free or found.f_files and not found.f_ffree else 0
+
+
+def _describe_owner(path: str) -> str:
+    try:
+        return "it belongs to %s" % escape_controls(procs.user_name(os.lstat(path).st_uid))
+    except OSError:
+        return "its owner is not known"
+
+
 def refuse_words(job: Job) -> None:
     """OperatorError (exit 2) where a word has what a crontab can't hold: a newline, or a byte that is no text."""
     for word in (job.root, job.path, job.python, job.program) + job.assignments + job.words:
@@ -274,11 +215,20 @@ def escape_for_cron(command: str) -> str:
     return re.sub(r"\\(?=[\\%])", r"\\''", command).replace("%", "\\%")
 
 
-def make_comment(when: When, digest: str, kind: str, configs: Sequence[str]) -> str:
-    """The line above it, which tells a reader of the crontab what it is."""
+def make_comment(when: When, digest: str, kind: str, configs: Sequence[str], until: str = "") -> str:
+    """The line above it, which tells a reader of the crontab what it is. `until`: when the approval ends, "" if never."""
     clock = "%02d:%02d" % (when.hour, when.minute)
     date = "every day" if when.is_daily else "%04d-%02d-%02d" % when[:3]
-    return "# rlrun: plan %s, %s, %s; %s %s (%s)" % (digest, kind, escape_controls(" + ".join(configs)), date, clock, when.zone)
+    return "# rlrun: plan %s, %s, %s; %s %s (%s)%s" % (digest, kind, escape_controls(" + ".join(configs)), date, clock, when.zone,
+                                                     ", good until %s" % until if until else "")
+
+
+def make_failed_lines(job: Job) -> Tuple[str, str]:
+    """What lists, from anywhere, the launches of that checkout that failed within a day: for a shell, and as a crontab line. The
+    latter is shorter than the job's own, so cron takes it."""
+    before = "".join(quote_assignment(one) + " " for one in job.assignments if one.startswith("LC_"))
+    command = before + quote_words((job.python, job.program, "runs", "--root", job.root, "--failed-since", "24h"))
+    return command, "%s %s" % (_MORNING, escape_for_cron(command))
 
 
 def make_at_line(when: When, job: Job, environ: Dict[str, str], has_zone: bool) -> str:

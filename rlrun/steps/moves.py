@@ -16,6 +16,7 @@ _FIRST = ("kind", "root", "gpus")
 _LAST = ("commit", "dirty files", "deleted paths")
 
 _HASH = re.compile(r"(?:sha256:)?[0-9a-f]{16,64}\Z")
+_DARK = "sha256:"  # as digest.hash_text begins
 _COMMIT = re.compile(r"[0-9a-f]{40,64}\Z")
 
 
@@ -58,14 +59,22 @@ def compare(old: Content, new: Content) -> Tuple[Move, ...]:
         found += _compare_file(path, root, old, new, told)
     for name in variables:
         found += _compare_variable(name, old.parts.get(name), new.parts.get(name), told)
-    found += _compare_commands(commands, old, new, {(before, after) for _, before, after in told})
+    dark = [name for name in commands if _is_dark(old.parts.get(name)) or _is_dark(new.parts.get(name))]
+    found += _compare_commands([name for name in commands if name not in dark], old, new,
+                               {(before, after) for _, before, after in told})
+    if "overrides" in dark:
+        found.append(_hide("overrides"))
+    elif dark and not found:  # else that is what changed it
+        found.append(_hide(dark[-1])._replace(words="the run configuration changed"))
     found += compare_values([name for name in names if name not in _FIRST + _COMMANDS + _LAST + tuple(variables)
                              and not name.startswith("file ")])
     found += compare_values(("commit",))
     if "dirty files" in names:
         found += _compare_dirty(old.dirty, new.dirty, set(files), root, "commit" in names)
     if "deleted paths" in names:
-        found += _compare_lists("deleted paths", old.parts.get("deleted paths", ""), new.parts.get("deleted paths", ""))
+        before, after = [side.parts.get("deleted paths") for side in (old, new)]
+        is_dark = _is_dark(before) or _is_dark(after)
+        found += [_hide("deleted paths")] if is_dark else _compare_lists("deleted paths", before or "", after or "")
     return tuple(found) or _compare_secrets(old, new)
 
 
@@ -136,12 +145,17 @@ def _show(text: str, cut: int) -> str:
     return escape_controls(text) if text.strip() else "(empty)"
 
 
+def _is_dark(text: Optional[str]) -> bool:
+    """Is of this part nothing known but a hash of it, as a record keeps a long one, or not even that?"""
+    return text is None or text.startswith(_DARK)
+
+
 def _change(old: Optional[str], new: Optional[str]) -> str:
     return "new" if old is None else "gone" if new is None else "changed"
 
 
 def _compare_value(name: str, old: Optional[str], new: Optional[str]) -> Move:
-    if name == "commit":
+    if name == "commit" and not any(value and value.startswith(_DARK) for value in (old, new)):
         old, new = [value and (value[:12] if _COMMIT.match(value) else value) for value in (old, new)]
     elif any(value and _HASH.match(value) for value in (old, new)):
         return _hide(name, _change(old, new))
@@ -213,7 +227,8 @@ def _compare_words(name: str, old: Optional[str], new: Optional[str]) -> List[Mo
 def _compare_block(name: str, old: Optional[str], new: Optional[str]) -> List[Move]:
     """The run configuration by its labels."""
     moves = [_make_move("%s: %s" % (name, key) if key else name, was, now)
-             for key, was, now in diff(read_labels(old or ""), read_labels(new or ""))]
+             for key, was, now in diff(read_labels(old or ""), read_labels(new or ""))
+             if key or re.search(r"\w", (was or "") + (now or ""))]  # a ruled line says nothing
     return moves or [_hide(name)]
 
 

@@ -230,6 +230,33 @@ def find_plans(root: str, value: str) -> List[SavedPlan]:
     return sorted(found, key=lambda plan: -plan.time_seconds)
 
 
+def find_unreadable(root: str, value: str) -> Tuple[str, str]:
+    """(path, why) of a copy that counts, this user's or else root's, and can't be read, so that until when is not known. ("", "")
+    where there is none, or this user's can be read. That root's copies are closed to others is no fault: they are saved so."""
+    if os.path.islink(_find_folder(root)):
+        return "", ""
+    for uid in dict.fromkeys((os.geteuid(), 0)):
+        path = _name_own(root, value, uid)
+        try:
+            if os.lstat(path).st_uid not in (os.geteuid(), 0):
+                continue  # another user's, who may write there what he likes
+        except OSError:
+            continue
+        try:
+            plan = None if os.path.islink(path) else read_plan(path)
+        except OSError as error:
+            if uid != os.geteuid() and isinstance(error, PermissionError):
+                continue
+            return path, os.strerror(error.errno or 0)
+        except ValueError as error:
+            return path, str(error)
+        if plan is None or plan.digest != value:
+            return path, "it is of plan %s" % plan.digest if plan else "it is a link"
+        if uid == os.geteuid():
+            break
+    return "", ""
+
+
 def read_plan(path: str) -> SavedPlan:
     """A saved plan. OSError where it can't be read, or is no file; ValueError, with words, where it is no such plan. Whoever
     wrote it, each value has the type that it was written with."""

@@ -3,7 +3,6 @@ waits for the same. Between whole looks nothing is asked but whether what is in 
 import errno
 import math
 import os
-import re
 import resource
 import signal
 import time
@@ -16,11 +15,8 @@ from ..text.redact import find_secrets
 from ..text.shell import escape_controls
 from ..values import Check, Identity, Machine, Plan, Sweep, Verdict
 from . import guard, judge, judge_machine, keeper, records, survey, waiters
+from .holds import LIFTABLE, UNKNOWN, Hold, list_holds
 
-# What ends by itself: runs, holders of GPUs and ports, other users' processes in the launch's way. No path ever blocks a sweep.
-LIFTABLE = ("job:running", "gpu:foreign", "port:conflict", "sweep:foreign")
-# What could be told at first and no longer can is not known to be gone.
-_UNKNOWN = ("gpu:unknown", "port:unknown", "job:hidden")
 _LOOKS = 3
 _CPU_SHARE = 0.004  # of one core, for whole looks
 _STRETCH = 6.0  # a pause is at most so many times what was asked for: 3 minutes instead of 30 s…
@@ -29,22 +25,6 @@ _FREELY_SECONDS = 3.0
 _LEAST_SECONDS = 0.2
 _MANY = 4
 _TITLE = b"rlrun: waiting"
-# pid 41877 (alice), up 3d 4h: …   6379 (Ray) on 0.0.0.0 is held by pid 7 (bob), …   the run that pid 5 began (…)
-# a Ray cluster is alive, and this launch would end it: pid 8 (eve), …   a run lives in /d (pids 5 6), and …
-_PIDS = re.compile(r"(?:^|would end it: |held by |the run that |would kill )pid ([0-9]+)|\(pids ([0-9 ]+)\), and ")
-# …, 60.0 GiB on GPU 0-7   GPU 3: 12.1 GiB in use by …   GPU 0,1 is taken by …   6379 (Ray) on …
-_GPUS = re.compile(r" on (GPU [0-9,?-]+)\Z|^(GPU [0-9,?-]+)(?::| is )")
-_PORT = re.compile(r"([0-9]+) \(")
-
-
-class Hold(NamedTuple):
-    """Something in the way: `pids` of whoever must end, `what` is held, in `words`."""
-
-    name: str
-    pids: Tuple[int, ...]
-    what: str
-    words: str
-    owners: Tuple[str, ...]
 
 
 class Look(NamedTuple):
@@ -85,7 +65,7 @@ def wait(found: survey.Survey, environ: Dict[str, str], limit_seconds: float, lo
     """
     _refuse_lasting(found.verdict)
     plan = found.plan
-    known = tuple(check.name for check in found.verdict.checks if check.name in _UNKNOWN)
+    known = tuple(check.name for check in found.verdict.checks if check.name in UNKNOWN)
     common = _Wait(plan, (), _collect_secrets(plan, environ), known, procs.read_boot_id())
     place = ticket or waiters.enter(waiters.name_want(plan))
     try:
@@ -201,42 +181,6 @@ def _read_stamp(root: str) -> int:
         return os.stat(os.path.join(root, records.FOLDER)).st_mtime_ns
     except OSError:
         return 0
-
-
-def list_holds(verdict: Verdict, machine: Machine, known: Tuple[str, ...] = ()) -> Tuple[Hold, ...]:
-    """What is in the way by this verdict, in its order: what only time can lift, and what could be told before and can't be
-    now. `known`: the names of what could not be told before either."""
-    holds = []
-    for check in verdict.checks:
-        if check.status == "blocks" and check.name in LIFTABLE:
-            holds.append(_make_hold(check, machine))
-        elif check.name in _UNKNOWN and check.name not in known:
-            holds.append(Hold(check.name, (), "", check.detail, ()))
-    return tuple(holds)
-
-
-def _make_hold(check: Check, machine: Machine) -> Hold:
-    match = _PIDS.search(check.detail)
-    pids = tuple(int(word) for word in (match.group(1) or match.group(2)).split()) if match else ()
-    seen = [machine.processes[pid] for pid in pids if pid in machine.processes]
-    what = _name_what(check)
-    owners = tuple(sorted({procs.user_name(process.uid) for process in seen}))
-    if not seen:
-        return Hold(check.name, pids, what, check.detail, owners)
-    who = "pid %d (%s) since %s (up %s)%s" % (
-        seen[0].pid, procs.user_name(seen[0].uid), waiters.describe_since(seen[0].elapsed_seconds),
-        format_elapsed(seen[0].elapsed_seconds), " and %d more" % (len(pids) - 1) if len(pids) > 1 else "")
-    words = {"job:running": "the run of %s" % who, "sweep:foreign": "%s, whom this launch would kill" % who}
-    return Hold(check.name, pids, what, words.get(check.name, "%s held by %s" % (what, who)), owners)
-
-
-def _name_what(check: Check) -> str:
-    """`GPU 0-7`, `port 6379`, as the check's own words have it."""
-    if check.name == "gpu:foreign":
-        found = _GPUS.search(check.detail)
-        return (found.group(1) or found.group(2)) if found else "a GPU that can't be told"
-    found = _PORT.match(check.detail) if check.name == "port:conflict" else None
-    return "port %s" % found.group(1) if found else ""
 
 
 def make_key(look: Look) -> Tuple[object, ...]:

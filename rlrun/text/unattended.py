@@ -18,6 +18,11 @@ _LEAST_REASON = 80
 # The row of a check that blocks, as text/report.render_checks writes it:
 #   ✗ gpu         gpu:foreign  pid 41877 (alice)  VLLM::Worker_TP0  128.4 GiB on GPU 0-7, up 3d 4h
 _BLOCKING = re.compile(r"^  \u2717 (?:\S+\s+)?(\S.*)$", re.M)
+# …of which this one only counts what the rows below it tell:
+#   ✗ preflight   9 ok · 1 warn · 1 fatal
+#     ✗             tool_parser=hermes is none that this model has
+_COUNTS = re.compile(r"[0-9]+ ok · [0-9]+ warn · [0-9]+ fatal(?: · [0-9]+ skipped)?\Z")
+_FATAL = re.compile(r"^    \u2717 +(\S.*)$", re.M)
 # The report of a launch that ended: `The run has ended: ended 1 after 3s`, `The run has said nothing for 60 s …`
 _ENDED = re.compile(r"^The run has (?:ended: )?(\S.*)$", re.M)
 
@@ -41,7 +46,8 @@ def keep(kept: Kept, text: str) -> None:
     for name, pattern in (("row", _BLOCKING), ("end", _ENDED)):
         found = pattern.search(text)
         if found:
-            kept.facts.setdefault(name, found.group(1))
+            fatal = _FATAL.search(text, found.end()) if is_count(found.group(1)) else None
+            kept.facts.setdefault(name, "preflight:fatal  " + fatal.group(1) if fatal else found.group(1))
     if text.startswith("{"):
         _note_object(kept, text)
     if "path" in kept.facts:
@@ -50,11 +56,17 @@ def keep(kept: Kept, text: str) -> None:
         kept.pieces.append(text)
 
 
+def is_count(words: str) -> bool:
+    """Is this the detail of the check that sums a preflight up, and not one of its lines?"""
+    return bool(_COUNTS.match(words.strip()))
+
+
 def _note_object(kept: Kept, text: str) -> None:
     """The same, where `--json` says it."""
     try:
         told = json.loads(text)
         rows = ["%s  %s" % (one["name"], one["detail"]) for one in told.get("checks") or () if one["status"] == "blocks"]
+        rows = [row for row in rows if not is_count(row.partition("  ")[2])] or rows
         ended = told.get("ended") or {}
         how = ended.get("reason") or (ended.get("signal") and "killed by %s" % ended["signal"]) or (
             "ended %s" % ended["status"] if "status" in ended else "")
@@ -108,9 +120,10 @@ def close_log(kept: Kept, code: int, now_seconds: float) -> None:
 def note_error(kept: Kept, error: OperatorError) -> None:
     """What the one line will say of an error; of a bug of ours also where its report is."""
     lines = error.message.split("\n")
-    words = lines[0]
-    if words.endswith(":") and len(lines) > 1:  # what is announced is the news: who holds it, what moved
-        words += " " + " ".join(lines[1].split())
+    words = error.brief or lines[0]
+    if words.endswith(":") and len(lines) > 1 and not error.brief:  # what is announced is the news: who holds it
+        rows = [line for line in lines[1:] if not is_count(line.strip().partition("  ")[2])] or lines[1:]
+        words += " " + " ".join(rows[0].split())
     kept.facts["error"] = "%s (%s)" % (words, error.hint) if error.code == BUG and error.hint else words
     kept.facts["is_launched"] = "yes" if error.shape.get("launched") else ""
 

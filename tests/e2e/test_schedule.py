@@ -3,6 +3,7 @@ And what a launch that nobody looks at says: nothing, or one line."""
 
 import json
 import os
+import re
 import stat
 import time
 
@@ -50,6 +51,8 @@ def play_line(box):
     facts["second_log"] = read_log(box)[0]
     facts["no_json"] = run_as_cron(box, command.replace("--quiet-unless-failed", "--quiet-unless-failed --json"))
     facts["json_log"] = read_log(box)[0]
+    failed = re.search("(?m)^Next day    (.*)$", facts["printed"].err).group(1)
+    facts["failed"] = b.run(["/bin/sh", "-c", failed], CRON, "/")
     facts["again"] = schedule(box, *words)
     b.add_to_file(os.path.join(box.root, "scripts/train/configs/night.env"), "TOY_STEPS=3\n")
     facts["moved"] = run_as_cron(box, command)
@@ -76,7 +79,7 @@ def test_the_line_launches_silently_once_and_then_says_one_line(play, tmp_path):
     minute, hour, day, month, weekday = facts["fields"]
     assert (minute, hour, weekday) == ("0", "2", "*") and 1 <= int(day) <= 31 and 1 <= int(month) <= 12
     for words in ("SAFE TO RUN: \u2713 YES", "run configuration (train)", "crontab -e", "| at -t ", "judged anew at the launch",
-                  "unattended.log", "runs --failed-since 24h", "can be written to by everybody: cron would run"):
+                  "unattended.log", "--failed-since 24h\nBy cron     7 8 * * * ", "can be written to by everybody: cron would"):
         assert words in err, words
     assert facts["launched"] == [0, "", ""], facts["launched"]
     assert facts["mode"] == "0o600" and "Launched (background)" in facts["log"] and facts["log"].startswith("--- 20")
@@ -91,8 +94,13 @@ def test_the_line_launches_silently_once_and_then_says_one_line(play, tmp_path):
     assert facts["no_json"][0] == 2 and facts["no_json"][2].count("\n") == 1 and facts["no_json"][1] == ""
     told = [line for line in facts["json_log"].split("\n") if line.startswith("{")]
     assert len(told) == 1 and json.loads(told[0])["reason"] == "usage" and json.loads(told[0])["launched"] is False
+    code, out, err = facts["failed"]  # as printed, from anywhere
+    assert code == 0 and "launched" in out and root in out, facts["failed"]
     assert facts["again"][0] == 3 and "--again" in facts["again"][2] and facts["again"][1] == ""
-    assert facts["moved"][0] == 3 and "the plan is" in facts["moved"][2] and facts["moved"][2].endswith(where)
+    assert facts["moved"][0] == 3 and facts["moved"][2].endswith(where)
+    moved = " now, not %s: scripts/train/configs/night.env: a new line TOY_STEPS=3; and 1 more \u2014 " % digest
+    assert moved in facts["moved"][2]
+    assert re.match("rlrun: not launched \\(exit 3\\): the plan is [0-9a-f]{8} now, ", facts["moved"][2])
     assert facts["moved"][2].count("\n") == 1 and len(facts["moved"][2]) <= 301
     assert facts["no_log"][0] == 3
     assert "the rest is lost: %s/logs/rlrun/unattended.log: Is a directory" % root in facts["no_log"][2]
@@ -110,7 +118,7 @@ def play_ends(box):
     command, _ = read_command(schedule(box, "night", "--at", "02:00", "--board", "leave").out)
     b.launch(box, "pinned", env=b.LONG)
     facts["blocked"] = run_as_cron(box, command)
-    facts["now"] = schedule(box, "night", "--at", "02:00", "--board", "leave", "--wait-free", "6h")
+    facts["now"] = schedule(box, "night", "--at", "02:00", "--board", "leave")
     facts["log"] = read_log(box)[0]
     return facts
 
@@ -126,7 +134,8 @@ def test_a_run_that_ends_and_a_machine_that_is_taken_are_one_line(play, root):
     assert err.startswith("rlrun: not launched (exit 1): A run is already in flight; refusing to start another: pids: pid "), err
     assert "Nothing is retried" in facts["log"] and "pids:   pid " in facts["log"]
     code, out, err = facts["now"]  # time lifts that
-    assert code == 0 and "SAFE TO RUN: \u2717 NO" in err and "job:running" in err and "--wait-free 6h" in out
+    assert code == 0 and "SAFE TO RUN: \u2717 NO" in err and "--wait-free" not in out
+    assert "what is in the way now (job:running) may be there then too" in err and "--wait-free 6h waits for that" in err
 
 
 def play_refusals(box):
@@ -135,6 +144,12 @@ def play_refusals(box):
              "daily": schedule(box, "pinned", "--at", "02:00", "--daily", "--board", "leave"),
              "past": schedule(box, "night", "--at", "2020-01-01 02:00", "--board", "leave"),
              "short": schedule(box, "night", "--at", "02:00", "--board", "leave", "--valid-for", "1s"),
+             "zero": schedule(box, "night", "--at", "02:00", "--valid-for", "0"),
+             "no_scope": schedule(box, "night", "--at", "02:00", "--scope", env={"PATH": box.folder}),
+             "no_notify": schedule(box, "night", "--at", "02:00", "--notify", "nosuch"),
+             "shell": schedule(box, "night", "--at", "02:00", "--notify", "true | true"),
+             "shell_alone": schedule(box, "night", "--at", "02:00", "--notify-shell"),
+             "empty": schedule(box, "night", "--at", "02:00", "--notify", ""),
              "fatal": schedule(box, "fatal", "--at", "02:00", "--board", "leave", "--json"),
              "no_time": schedule(box, "night"),
              "secret": schedule(box, "night", "--at", "02:00", "--board", "leave", "--notify",
@@ -146,6 +161,8 @@ def play_refusals(box):
     os.rename(os.path.join(here, "night.env"), os.path.join(here, "a\nb.env"))
     facts["newline"] = schedule(box, os.path.join(here, "a\nb.env"), "--at", "02:00", "--board", "leave")
     facts["traces"] = b.count_traces(box)["launch_logs"]
+    assert b.run(["sh", "-ec", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"', box.root], box.env, "/").code == 0
+    facts["read_only"] = schedule(box, "pinned", "--at", "02:00", "--board", "leave")
     return facts
 
 
@@ -156,11 +173,17 @@ def test_what_cron_can_not_be_asked_or_given_is_refused(play, root):
             ("questions", 3, "cron can't be asked, and this is unanswered: --board leave"), ("daily", 3, "--old-log keep|lose"),
             ("past", 2, "is past: it is 20"), ("short", 2, "--valid-for 1s ends before the launch"), ("no_time", 2, "--at"),
             ("newline", 2, "a crontab can't hold this word: scripts/train/configs/a\\nb.env"),
+            ("zero", 2, "nothing can be launched within '0'"), ("empty", 2, "--notify names no program"),
+            ("no_scope", 5, "--scope: cron's launch would get no scope of its own: there is no systemd-run on PATH"),
+            ("no_notify", 2, "no program nosuch on PATH"), ("shell", 2, "Add --notify-shell"),
+            ("shell_alone", 2, "--notify-shell goes with --notify"),
+            ("read_only", 5, "a launch could not write %s/logs/rlrun: Read-only file system (it belongs to root)" % root),
             ("secret", 2, "name that: --notify SCRIPT"),
             ("unsaved", 5, "--valid-for 2d 0h would be lost: the plan could not be kept in the checkout (File exists)")):
         assert facts[name][0] == code and words in facts[name][2] and facts[name][1] == "", (name, facts[name])
     assert "0123456789abcdef" not in facts["secret"][2]
     told = json.loads(facts["fatal"][1])
+    assert told["error"].startswith("nothing to schedule: preflight:fatal  ") and " ok \u00b7" not in told["error"]
     assert facts["fatal"][0] == told["exit"] == 1 and told["reason"] == "preflight:fatal" and told["line"] is None
     assert facts["traces"] == 0
 
@@ -171,11 +194,20 @@ def play_environment(box):
         os.makedirs(folder)
     long_path = ":".join(["/usr/bin"] + folders + ["/bin"])
     deep = os.path.join(box.folder, *["d" * 200] * 6)
-    facts = {"moves": schedule(box, "night", "--at", "02:00", "--board", "leave", "--daily", "--json",
+    os.makedirs(os.path.dirname(deep))
+    for path in (deep, os.path.join(box.root, "told")):
+        os.symlink("/bin/true", path)
+    added = os.path.join(box.folder, "environment")
+    b.add_to_file(added, "TOY_STEP_SEC='0.3'\n")
+    assert b.run(["sh", "-ec", """mount -t tmpfs tmpfs /etc/pam.d && : >/etc/pam.d/cron
+                                  mount --bind "$0" /etc/environment""", added], box.env, "/").code == 0
+    words = ("night", "--at", "02:00", "--board", "leave")
+    facts = {"moves": schedule(box, *words, "--daily", "--json", "--valid-for", "30h", "--notify", "./told",
                                env={"TOY_STEPS": "7", "TZ": "Asia/Tokyo", "PATH": "relative:/usr/bin:/no/such:.:/bin:/usr/bin"}),
-             "long": schedule(box, "night", "--at", "02:00", "--board", "leave", env={"PATH": long_path, "TZ": "Asia/Tokyo"}),
-             "deep": schedule(box, "night", "--at", "02:00", "--board", "leave", "--notify", deep),
-             "check": b.check(box, "night", env=dict(CRON, PATH="/usr/bin:/bin"))["digest"]}
+             "deep": schedule(box, *words, "--notify", deep),
+             "check": b.check(box, "night", env=dict(CRON, PATH="/usr/bin:/bin", TOY_STEP_SEC="0.3"))["digest"]}
+    b.add_to_file(added, "WANDB_API_KEY=not-a-real-key-1111\n")
+    facts["long"] = schedule(box, *words, "--valid-for", "30h", env={"PATH": long_path, "TZ": "Asia/Tokyo"})
     facts["plans"] = os.listdir(os.path.join(box.root, "logs", "rlrun", "plans"))
     return facts
 
@@ -192,10 +224,18 @@ def test_the_plan_is_that_of_crons_environment(play, root):
     assert " --confirm %s --again " % told["digest"] in told["line"]
     assert told["comment"].startswith("# rlrun: plan " + told["digest"])
     assert time.strftime("%H:%M", time.localtime(told["at_seconds"])) == "02:00", "by the machine's zone, not by TZ"
+    assert " TOY_STEP_SEC=0.3 " in told["at_line"] and " --notify %s/told " % root in told["line"]
+    until = told["comment"].partition(", good until ")[2]
+    assert until == time.strftime("%Y-%m-%d %H:%M", time.localtime(told["until_seconds"])) and told["valid_seconds"] == 108000
+    assert any("from %s on every launch is refused" % until in note for note in told["notes"]), told["notes"]
     assert "env -u TZ at -t" in told["at_line"] and told["saved"].endswith(".json") and os.path.isabs(told["python"])
     code, out, err = facts["long"]
     assert code == 0 and " PATH=/usr/bin:/bin " in out and "PATH is shorter in it than here" in err
+    assert "Or by at    no line can be had: /etc/environment sets WANDB_API_KEY, which is a secret, " in err
+    assert "not-a-real" not in out + err
+    assert re.search(", good until (.*)", out).group(1) == re.search("Good until  (.*);", err).group(1)
     code, out, err = facts["deep"]
+    assert "--confirm %s " % facts["check"] in err, "a line that can be used as it is"
     assert code == 2 and out == "" and "cron takes 998" in err and "script" in err
     assert [name[:8] for name in facts["plans"] if name.startswith(facts["check"])]
 

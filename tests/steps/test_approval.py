@@ -225,6 +225,41 @@ def test_copies_of_others_do_not_hide_the_own(config, tmp_path, monkeypatch):
     assert [plan.path for plan in saved_plan.find_plans(str(config.parent), DIGEST)] == [str(kept)]
 
 
+def test_a_copy_that_counts_and_can_not_be_read_is_no_leave_to_launch(config, tmp_path, monkeypatch):
+    """Until when it was good is not known."""
+    found, kept = find(config), Path(save(find(config), tmp_path / "plan.json").kept)
+    whole = kept.read_text()
+    other = json.dumps(dict(json.loads(whole), digest="0" * 8))
+    for text in ("", whole[:200], other):
+        kept.write_text(text)
+        error = judge(found)
+        assert (error.code, error.reason) == (3, "undated") and "plan %s was saved in %s, which can't be read" % (
+            DIGEST, kept) in error.message and "with --save FILE" in error.hint
+        assert judge(found, plan_file=str(tmp_path / "plan.json")) is None  # what was given is what counts
+    kept.write_text(whole)
+    monkeypatch.setattr(saved_plan, "open_file", lambda path: refuse_call(errno.EACCES))
+    assert "can't be read (Permission denied)" in judge(found).message
+    monkeypatch.undo()
+    kept.unlink()
+    kept.symlink_to(config)
+    assert "it is a link" in judge(found).message
+    kept.unlink()
+    if os.geteuid():
+        return
+    kept.write_text("")
+    os.chown(str(kept), 4242, 4242)
+    assert judge(found) is None  # another user's, who may write there what he likes
+    os.chown(str(kept), 0, 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    assert judge(found).reason == "undated"  # root's counts too…
+    monkeypatch.setattr(saved_plan, "open_file", lambda path: refuse_call(errno.EACCES))
+    assert judge(found) is None  # …but is closed to others as it was saved
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    os.chown(save(found, tmp_path / "own.json").kept, 4242, 4242)
+    assert judge(found) is None  # the own one is there
+
+
 # --- another plan
 
 
@@ -240,6 +275,7 @@ def test_what_moved_is_told_from_the_plan_that_was_given(config, tmp_path):
     assert "real-key" not in error.message + str(error.shape)
     assert {"field": "x.env", "old": "TRAIN_BATCH=64", "new": "TRAIN_BATCH=128", "change": "changed"} in error.shape["moved"]
     plain = judge(found)
+    assert plain.brief == "the plan is 00000000 now, not 3f9c2a71: what changed is not recorded"
     assert "What changed is not recorded" in plain.message and "x.env (written" in plain.message and plain.shape["moved"] is None
 
 
@@ -336,7 +372,11 @@ def test_the_record_of_a_launch_tells_what_it_keeps(config):
     assert "since that plan was launched (20260101-000000-train-x): x.env: TRAIN_BATCH=64 → TRAIN_BATCH=128" in error.message
     assert len(error.shape["moved"]) == 1  # the block's hash is the same
     error = judge(find(config, "0" * 8, dirty=["a b", "c"], block="c" * 500, environment="y", **{"dirty files": "a b c 1"}))
-    assert [move["field"] for move in error.shape["moved"]] == ["x.env", "block", "environment", "modified file c"]
+    assert [move["field"] for move in error.shape["moved"]] == ["x.env", "environment", "modified file c"]  # the line explains it
+    assert error.brief == "the plan is 00000000 now, not 3f9c2a71: x.env: TRAIN_BATCH=64 → TRAIN_BATCH=128; and 2 more"
+    config.write_text("TRAIN_BATCH=%s\n" % ("9" * 500))
+    error = judge(find(config, "0" * 8, block="c" * 500, environment="x"))
+    assert "TRAIN_BATCH=64 → TRAIN_BATCH=999" in error.brief and len(error.brief) < 200 and error.brief.endswith("…; and 2 more")
 
 
 # --- a file that is none

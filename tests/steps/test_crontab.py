@@ -1,5 +1,6 @@
 import calendar
 import os
+import pwd
 import subprocess
 import time
 from types import SimpleNamespace
@@ -8,10 +9,11 @@ import pytest
 from steps.made import make_plan
 
 from rlrun import child
-from rlrun.commands import schedule
+from rlrun.commands import cron_check, cron_refusals
 from rlrun.errors import OperatorError
-from rlrun.steps import crontab
+from rlrun.steps import cron_time, crontab, judge
 from rlrun.steps.crontab import Job
+from rlrun.values import Preflight, PreflightLine
 
 BERLIN = "CET-1CEST,M3.5.0,M10.5.0/3"
 JOB = Job("/srv/my run", "/usr/bin:/bin", ("CUDA_VISIBLE_DEVICES=0,1",), "/usr/bin/python3", "/opt/rlrun.pyz",
@@ -31,12 +33,13 @@ NOW = utc(2026, 11, 30, 16, 19)  # 17:19 in Berlin
     ("17:20", NOW, False, (2026, 11, 30, 17, 20), utc(2026, 11, 30, 16, 20)),
     ("17:19", NOW, False, (2026, 12, 1, 17, 19), utc(2026, 12, 1, 16, 19)),  # this minute has begun: cron is past it
     ("00:00", utc(2026, 12, 31, 22, 59), False, (2027, 1, 1, 0, 0), utc(2026, 12, 31, 23, 0)),
-    ("2028-02-29T05:07", NOW, False, (2028, 2, 29, 5, 7), utc(2028, 2, 29, 4, 7)),
+    ("2028-02-29T05:07", utc(2027, 3, 1), False, (2028, 2, 29, 5, 7), utc(2028, 2, 29, 4, 7)),
     ("2026-07-01 02:00", utc(2026, 1, 1), False, (2026, 7, 1, 2, 0), utc(2026, 7, 1, 0, 0)),
     ("02:30", utc(2026, 3, 28, 22), True, (2026, 3, 30, 2, 30), utc(2026, 3, 30, 0, 30))])  # daily: the 29th has none
 def test_when_a_time_comes(text, now, is_daily, day, at):
-    when = crontab.find_time(text, now, is_daily, BERLIN)
-    assert (when[:5], when.seconds, when.notes) == (day, at, ())
+    when = cron_time.find_time(text, now, is_daily, BERLIN)
+    assert (when[:5], when.seconds) == (day, at)
+    assert [" has no 02:" in note for note in when.notes] == [True] * is_daily
     assert when.zone in ("CET, UTC+0100", "CEST, UTC+0200")
 
 
@@ -47,17 +50,27 @@ def test_when_a_time_comes(text, now, is_daily, day, at):
     ("2026-02-30 02:00", utc(2026, 1, 1), False, "no such day"), ("2026-13-01 02:00", NOW, False, "no such day"),
     ("24:00", NOW, False, "no such time"), ("02:60", NOW, False, "no such time"), ("2am", NOW, False, "--at takes"),
     ("", NOW, False, "--at takes"), ("02:00:00", NOW, False, "--at takes"), ("-1:00", NOW, False, "--at takes"),
-    ("99999-01-01 02:00", NOW, False, "--at takes"), ("2026-12-01 02:00", NOW, True, "--daily goes with a time alone")])
+    ("99999-01-01 02:00", NOW, False, "--at takes"), ("\u0660\u0662:\u0660\u0660", NOW, False, "--at takes"),
+    ("9999-12-31 23:59", NOW, False, "more than a year away, and a crontab line has no year"),
+    ("2027-12-02 02:00", NOW, False, "more than a year away"), ("2026-12-01 02:00", NOW, True, "--daily goes with a time alone")])
 def test_what_is_no_time_is_refused(text, now, is_daily, said):
     with pytest.raises(OperatorError, match=said) as caught:
-        crontab.find_time(text, now, is_daily, BERLIN)
+        cron_time.find_time(text, now, is_daily, BERLIN)
     assert caught.value.code == 2 and caught.value.hint
 
 
+def test_every_day_says_which_day_has_no_such_time():
+    when = cron_time.find_time("02:30", NOW, True, BERLIN)
+    assert when.notes == ("2027-03-28 has no 02:30 here: the clocks are put forward then; some crons launch right after, others "
+                          "not at all that day",)
+    assert cron_time.find_time("02:30", utc(2026, 3, 29, 4), True, BERLIN).notes[0].startswith("2027-03-28"), "today's is past"
+    assert cron_time.find_time("03:30", NOW, True, BERLIN).notes == cron_time.find_time("02:30", NOW, True, "UTC0").notes == ()
+
+
 def test_a_time_that_comes_twice_is_said():
-    when = crontab.find_time("2026-10-25 02:30", utc(2026, 10, 1), False, BERLIN)
+    when = cron_time.find_time("2026-10-25 02:30", utc(2026, 10, 1), False, BERLIN)
     assert when.seconds == utc(2026, 10, 25, 0, 30) and "comes twice" in when.notes[0]
-    later = crontab.find_time("2026-10-25 02:30", utc(2026, 10, 25, 1, 0), False, BERLIN)
+    later = cron_time.find_time("2026-10-25 02:30", utc(2026, 10, 25, 1, 0), False, BERLIN)
     assert later.seconds == utc(2026, 10, 25, 1, 30), "the first of them is past"
 
 
@@ -68,16 +81,16 @@ def test_TZ_of_this_shell_does_not_count_and_stays(monkeypatch, own):
         monkeypatch.setenv("TZ", own)
     time.tzset()
     before = time.tzname
-    assert crontab.find_time("02:00", NOW, False, BERLIN).seconds == utc(2026, 12, 1, 1, 0)
+    assert cron_time.find_time("02:00", NOW, False, BERLIN).seconds == utc(2026, 12, 1, 1, 0)
     with pytest.raises(OperatorError):
-        crontab.find_time("nonsense", NOW, False, BERLIN)
+        cron_time.find_time("nonsense", NOW, False, BERLIN)
     assert os.environ.get("TZ") == own and time.tzname == before
 
 
 def test_the_time_in_words():
-    when = crontab.find_time("02:00", NOW, False, BERLIN)
-    assert crontab.describe_time(when, NOW) == "2026-12-01 02:00 (CET, UTC+0100), in 8h 41m"
-    assert crontab.describe_time(when._replace(is_daily=True), NOW) == "every day at 02:00 (CET, UTC+0100), first in 8h 41m"
+    when = cron_time.find_time("02:00", NOW, False, BERLIN)
+    assert cron_time.describe_time(when, NOW) == "2026-12-01 02:00 (CET, UTC+0100), in 8h 41m"
+    assert cron_time.describe_time(when._replace(is_daily=True), NOW) == "every day at 02:00 (CET, UTC+0100), first in 8h 41m"
 
 
 def test_PATH_holds_what_is_there_and_absolute_once(tmp_path):
@@ -130,7 +143,7 @@ def test_every_word_reaches_the_program_through_cron_and_sh(word, unescape):
 
 
 def test_the_lines():
-    when = crontab.find_time("02:05", NOW, False, BERLIN)
+    when = cron_time.find_time("02:05", NOW, False, BERLIN)
     command = crontab.make_command(JOB)
     assert command == ("cd '/srv/my run' && PATH=/usr/bin:/bin CUDA_VISIBLE_DEVICES=0,1 /usr/bin/python3 /opt/rlrun.pyz run "
                        "a.env --confirm 3f9c2a71")
@@ -140,8 +153,76 @@ def test_the_lines():
     assert comment == "# rlrun: plan 3f9c2a71, train, a\\nb.env + c.toml; 2026-12-01 02:05 (CET, UTC+0100)"
 
 
+def test_the_lines_tell_until_when_and_what_lists_the_failures():
+    when = cron_time.find_time("02:05", NOW, True, BERLIN)
+    until = cron_time.format_time(utc(2026, 12, 1, 11, 0, 59), BERLIN)
+    assert crontab.make_comment(when, "3f9c2a71", "train", ("b.env",), until).endswith(", UTC+0100), good until 2026-12-01 12:00")
+    job = JOB._replace(root="/srv/my 5% run", assignments=("A=1", "LC_ALL=C.UTF-8"))
+    command, line = crontab.make_failed_lines(job)
+    assert command == "LC_ALL=C.UTF-8 /usr/bin/python3 /opt/rlrun.pyz runs --root '/srv/my 5% run' --failed-since 24h"
+    assert line.startswith("7 8 * * * ") and unescape_as_debian(line[10:]) == command
+
+
+@pytest.mark.parametrize("value,is_secret", [("7 seven", False), ("sk-ant-0123456789abcdefgh", True), ("known value 1", True)])
+def test_the_line_for_at_has_what_the_machine_adds_or_there_is_none(value, is_secret):
+    pam = {"TOY_STEPS": value, "PATH": "/etc/bin"}
+    environ = crontab.make_environ(JOB, "/home/alice", "alice", pam)
+    found, why = crontab.make_at_environ(environ, pam, ("known value 1",))
+    assert (found, why.partition(",")[0]) == (({}, "/etc/environment sets TOY_STEPS") if is_secret else (environ, ""))
+    when = cron_time.find_time("02:05", NOW, False, BERLIN)
+    assert is_secret or "TOY_STEPS=7 seven" in crontab.make_at_line(when, JOB, found, False)
+
+
+@pytest.mark.parametrize("what", ["free", "file", "logs", "records"])
+def test_a_checkout_that_no_launch_can_write_to_is_refused(tmp_path, monkeypatch, what):
+    logs, records = tmp_path / "logs", tmp_path / "logs" / "rlrun"
+    closed = {"logs": logs, "records": records}.get(what)
+    if what == "file":
+        logs.write_text("")
+    else:
+        records.mkdir(parents=True)
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: real(path, mode) and path != str(closed))
+    if what == "free":
+        crontab.refuse_unwritable(str(tmp_path))
+        crontab.refuse_unwritable(str(tmp_path / "none" / "below"))
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=0, f_blocks=9, f_bavail=0, f_bfree=0, f_files=0))
+    with pytest.raises(OperatorError) as caught:
+        crontab.refuse_unwritable(str(tmp_path))
+    assert caught.value.code == 5 and caught.value.hint
+    path, words = {"free": (records, "No space left"), "file": (logs, "Not a directory"), "logs": (logs, "Permission denied"),
+                   "records": (records, "Permission denied")}[what]
+    assert "could not write %s: %s" % (path, words) in caught.value.message
+    assert "(it belongs to %s)" % pwd.getpwuid(os.geteuid()).pw_name in caught.value.message
+
+
+def test_notify_is_judged_and_named_for_cron(tmp_path, monkeypatch):
+    told = tmp_path / "told me"
+    told.write_text("#!/bin/sh\n")
+    told.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    environ = {"PATH": "/usr/bin:/bin", "HOME": "/"}
+
+    def settle(notify, is_shell=False):
+        return cron_refusals.settle_notify(SimpleNamespace(notify=notify, notify_shell=is_shell), environ, ())
+    assert settle(None) == "" and settle("true a") == "true a" and settle("a | b", True) == "a | b"
+    assert settle("'./told me' '$A'") == "'%s' '$A'" % told, "cron starts elsewhere"
+    for notify, is_shell in (("", False), ("nosuch", False), ("true | true", False), (None, True), ("./none", False)):
+        with pytest.raises(OperatorError) as caught:
+            settle(notify, is_shell)
+        assert (caught.value.code, caught.value.reason) == (2, "notify:command"), notify
+
+
+def test_what_lasts_is_told_by_the_line_that_is_fatal():
+    said = Preflight((PreflightLine("OK", "fine"), PreflightLine("FATAL", "tool_parser=x is none")), False, False, "", "")
+    with pytest.raises(OperatorError) as caught:
+        cron_refusals.refuse_lasting(judge.make_verdict(judge.judge_preflight(said)), " here")
+    assert caught.value.message == "nothing to schedule here: preflight:fatal  tool_parser=x is none"
+    assert (caught.value.code, caught.value.reason, caught.value.hint) == (1, "preflight:fatal", "Mend it, then ask again.")
+
+
 def test_a_dated_line_launches_in_its_year_alone():
-    when = crontab.find_time("02:05", NOW, False, BERLIN)
+    when = cron_time.find_time("02:05", NOW, False, BERLIN)
     now = time.localtime().tm_year
     for year in (now, now + 1):
         line = crontab.make_crontab_line(when._replace(year=year), "echo launched")
@@ -151,7 +232,7 @@ def test_a_dated_line_launches_in_its_year_alone():
 
 
 def test_a_line_that_cron_would_not_take_is_refused():
-    when = crontab.find_time("02:05", NOW, True, BERLIN)
+    when = cron_time.find_time("02:05", NOW, True, BERLIN)
     crontab.make_crontab_line(when, "x" * 998)
     for command in ("x" * 999, "%" * 500, "ü" * 500):
         with pytest.raises(OperatorError, match="cron takes 998") as caught:
@@ -170,7 +251,7 @@ def test_what_a_crontab_can_not_hold_is_refused(field, value):
 
 def test_the_line_for_at_runs_in_crons_environment(tmp_path):
     job = JOB._replace(root=str(tmp_path), python="/usr/bin/env", program="PLAIN=1", words=("sh", "-c", "env; pwd; echo 50%"))
-    when = crontab.find_time("02:05", NOW, False, BERLIN)
+    when = cron_time.find_time("02:05", NOW, False, BERLIN)
     line = crontab.make_at_line(when, job, crontab.make_environ(job, "/home/alice", "alice", {}), True)
     printed, _, end = line.rpartition(" | ")
     assert end == "env -u TZ at -t 202612010205"
@@ -199,9 +280,9 @@ def test_a_check_that_can_not_be_run_is_told_and_leaves_nothing(tmp_path, monkey
     def run(*words, **given):
         raise error
     monkeypatch.setattr(child, "run", run)
-    monkeypatch.setattr(schedule.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cron_check.tempfile, "tempdir", str(tmp_path))
     options = SimpleNamespace(dry_run_timeout=1.0, valid_for=None)
-    shape, content = schedule._ask_check(JOB, SimpleNamespace(plan=make_plan()), options)
+    shape, content = cron_check.ask_check(JOB, SimpleNamespace(plan=make_plan()), options)
     assert shape["error"] == "the check could not be run: %s" % error and content is None and os.listdir(str(tmp_path)) == []
 
 

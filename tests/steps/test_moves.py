@@ -112,6 +112,24 @@ def test_modified_files_are_told_by_name_and_once():
         "modified files changed in their mode or their state"]
 
 
+def test_of_what_only_a_hash_is_known_is_said_no_more_than_that_it_changed():
+    """As a record keeps long parts. A ruled line of the block says nothing either."""
+    hashed = {name: "sha256:" + "0" * 16 for name in ("block", "launch_command", "argv")}
+    full = dict(block="=" * 60 + "\n  axes         1 x 8\n" + "=" * 60, launch_command='["a", "b"]', argv='["a"]')
+    assert words(content(**hashed), content(**full)) == ["the run configuration changed"]
+    assert shape(compare(content(**hashed), content(**full)))[0]["change"] == "changed"
+    assert words(content(), content(**full)) == ["the run configuration changed"], "nor where there is not even that"
+    assert words(content("A=1", **hashed), content("A=2", **full)) == ["configs/train.env: A=1 → A=2"]
+    assert words(content(environment_B="1", **hashed), content(environment_B="2", **full)) == ["environment B changed: 1 → 2"]
+    assert words(content(overrides='["--lr=1"]', **hashed), content(overrides='["--lr=2"]', **full)) == [
+        "overrides changed: --lr=1 → --lr=2"]
+    hashed.update(overrides=hashed["argv"], deleted_paths=hashed["argv"], commit=hashed["argv"])
+    full.update(overrides='["--lr=2"]', deleted_paths="/x/* /y", commit="b" * 40)
+    assert words(content(**hashed), content(**full)) == ["overrides changed", "commit changed", "deleted paths changed"]
+    ruled = dict(full, block=full["block"].replace("=", "-").replace("1 x 8", "2 x 8"))
+    assert words(content(**full), content(**ruled)) == ["block: axes changed: 1 x 8 → 2 x 8"]
+
+
 def test_a_checkout_that_was_copied_is_one_move():
     old = Content({"root": "/old", "file /old/x": "1" * 64, "block": "  config       /old/x and /older", "argv": '["/old/x"]'},
                   {"/old/x": "A=1"}, {})

@@ -35,6 +35,12 @@ def read_kept(order):
     return records.read_notified(order.record)
 
 
+@pytest.fixture(autouse=True)
+def turn(monkeypatch):
+    """Each test's own: whoever tells of the end keeps it."""
+    monkeypatch.setattr(tell, "_TURN", threading.RLock())
+
+
 # ---- the command
 
 @pytest.fixture
@@ -104,11 +110,12 @@ def test_a_mailer_that_hands_over_to_a_child_and_ends_is_not_cut_short(tmp_path)
     tell.send(order, make_event())
     (entry,) = read_kept(order)
     assert (entry["how"], entry["code"], entry["output"]) == ("ended", 0, "handed over")
-    with open(str(tmp_path / "gate"), "w") as out:  # blocks until the child is there to read it
-        out.write("x\n")
-    deadline = time.monotonic() + 30
+    gate = os.open(str(tmp_path / "gate"), os.O_RDWR)  # whether the child is there to read it or not
+    os.write(gate, b"x\n")
+    deadline = time.monotonic() + 10
     while not (tmp_path / "mail").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
+    os.close(gate)
     assert (tmp_path / "mail").exists()
 
 
@@ -123,9 +130,11 @@ def test_two_threads_lose_nothing_of_each_other_and_nothing_is_sent_behind_the_e
         time.sleep(0.01)
     go = threading.Thread(target=lambda: open(str(tmp_path / "go"), "w").close(), daemon=True)
     go.start()
-    assert tell.take_turn()  # as tell_end does; it waits until the gate is told
+    assert tell.take_turn()  # as tell_end does
+    assert [one["event"] for one in read_kept(order)] == ["gate"]
     late = threading.Thread(target=tell.send, args=(order, make_event(event="stalled")), daemon=True)
     late.start()
+    late.join(0.3)
     tell.send(order, make_event(event="ended"))
     assert [one["event"] for one in read_kept(order)] == ["gate", "ended"] and late.is_alive()
     tell._TURN.release()
@@ -213,6 +222,11 @@ def test_the_end_is_told_though_its_logs_or_its_record_can_not_be_judged(tmp_pat
     shutil.rmtree(order.record)
     notify.tell_end(order, dict(ENDED, status=0))
     assert read_json(tmp_path, "ended")["result"] == "unknown"
+    got = []
+    other = threading.Thread(target=lambda: got.append(tell._TURN.acquire(blocking=False)))
+    other.start()
+    other.join()
+    assert got == [False]  # the watch, in its thread, tells nothing any more
 
 
 def test_what_was_handed_to_slurm_has_not_ended_well(tmp_path):
@@ -260,6 +274,14 @@ def test_gate_and_stall_are_each_told_once(tmp_path, monkeypatch):
     gate, stall = told()
     assert gate.startswith("gate failed 1 demo (train): gate:lr failed at step 1; gate:lr: "), gate
     assert stall.startswith("stalled stalled 2 demo (train): stalled for 2h 00m") and "its log stands still" in stall
+
+
+def test_no_stall_is_told_of_a_run_that_ended_while_its_gate_was_told(tmp_path):
+    """Else the keeper waits for two programs, one after the other, before it tells of the end."""
+    order = make_live(tmp_path, "(TaskRunner pid=7) Total training steps: 100\n" + steps(3))
+    os.utime(str(tmp_path / "logs" / "demo.log"), (time.time() - 7200, time.time() - 7200))
+    notify.watch(order, lambda: (tmp_path / "gate.json").exists())
+    assert read_json(tmp_path, "gate")["result"] == "passed" and read_json(tmp_path, "stalled") is None
 
 
 @pytest.mark.parametrize("text, result, words", [

@@ -5,7 +5,9 @@ import stat
 import pytest
 
 from rlrun.errors import BUG, NOT_CONFIRMED, NOT_REACHED, OperatorError
-from rlrun.text import terminal, unattended
+from rlrun.steps import judge
+from rlrun.text import report, terminal, unattended
+from rlrun.values import Preflight, PreflightLine
 
 REPORT = """\
 rlrun run — train · demo.env                                     plan 64506789
@@ -61,6 +63,29 @@ def test_the_line_says_the_first_check_that_blocks(tmp_path):
     terminal.print_error(held, "Preflight failed\n" + REPORT)
     assert unattended.describe_failure(kept, 1) == (
         "rlrun: not launched (exit 1): gpu:foreign  pid 41877 (alice)  128.4 GiB on GPU 0-7 — all of it: %s/log" % tmp_path)
+
+
+def test_the_line_quotes_what_is_fatal_and_not_how_much_is(tmp_path):
+    said = Preflight((PreflightLine("WARN", "w"), PreflightLine("FATAL", "tool_parser=x is none"), PreflightLine("SKIP", "s")),
+                     False, False, "", "")
+    checks = judge.judge_preflight(said)
+    told = json.dumps({"checks": [{"name": one.name, "status": one.status, "detail": one.detail} for one in checks]})
+    for text in (" \n".join(report.render_checks(make()[0], checks)), told):
+        held, kept = make(tmp_path / "log")
+        terminal.print_error(held, text)
+        assert unattended.describe_failure(kept, 1).startswith(
+            "rlrun: not launched (exit 1): preflight:fatal  tool_parser=x is none"), text
+    rows = ["  %s  %s" % (one.name, one.detail) for one in checks if one.status == "blocks"]
+    unattended.note_error(kept, OperatorError("not lifted:\n" + "\n".join(rows), "", 1))
+    assert "not lifted: preflight:fatal tool_parser=x is none \u2014" in unattended.describe_failure(kept, 1)
+
+
+def test_the_line_of_an_error_with_a_brief_word_is_that():
+    error = OperatorError("the plan is b now, not a; nothing was launched. What changed (3h ago):\n    x\n    y", "", 3)
+    error.brief = "the plan is b now, not a: x:"
+    kept = make()[1]
+    unattended.note_error(kept, error)
+    assert unattended.describe_failure(kept, 3).startswith("rlrun: not launched (exit 3): the plan is b now, not a: x: \u2014")
 
 
 @pytest.mark.parametrize("code,shape,message,said", [
