@@ -5,7 +5,7 @@ from typing import Any, Dict, Tuple
 
 from ..errors import BLOCKED, MACHINE, NOT_CONFIRMED, USAGE, OperatorError
 from ..host import managers, standing
-from ..steps import confirm, cron_time, records, survey, tell, wait_free
+from ..steps import confirm, cron_time, records, saved_plan, survey, tell, wait_free
 from ..text.durations import format_elapsed
 from ..text.redact import redact, redact_words
 from ..text.shell import escape_controls, quote_words
@@ -92,7 +92,13 @@ def refuse_launched(found: survey.Survey, cron: Cron, choices: Choices) -> None:
 
 
 def refuse_unsaved(found: survey.Survey, cron: Cron, options: Any) -> None:
-    """OperatorError (exit 5): how long an approval is good for is in the saved plan alone."""
+    """OperatorError: how long an approval is good for is in the saved plan alone (exit 5), and one that is there and can't be
+    read is no leave to launch (exit 3)."""
+    path, reason = saved_plan.find_unreadable(found.plan.root, cron.digest)
+    if path:
+        raise OperatorError("plan %s was saved in %s, which can't be read (%s); cron's launch would be refused" % (
+            cron.digest, escape_controls(path), escape_controls(reason)), "Move it away, then ask again.", NOT_CONFIRMED,
+            "undated")
     if options.valid_for is not None and not cron.saved:
         raise OperatorError("--valid-for %s would be lost: the plan could not be kept in the checkout (%s)" % (
             format_elapsed(options.valid_for), escape_controls(cron.unsaved) or "why is not known"),

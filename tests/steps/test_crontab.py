@@ -11,6 +11,7 @@ from steps.made import make_plan
 from rlrun import child
 from rlrun.commands import cron_check, cron_refusals
 from rlrun.errors import OperatorError
+from rlrun.host import managers, standing
 from rlrun.steps import cron_time, crontab, judge
 from rlrun.steps.crontab import Job
 from rlrun.values import Preflight, PreflightLine
@@ -213,12 +214,36 @@ def test_notify_is_judged_and_named_for_cron(tmp_path, monkeypatch):
         assert (caught.value.code, caught.value.reason) == (2, "notify:command"), notify
 
 
+@pytest.mark.parametrize("state,is_slurm,words", [("ready", False, ""), ("linger", False, "cron's launch would get no scope"),
+                                                  ("ready", True, "here is a Slurm job")])
+def test_a_scope_that_cron_would_not_get_is_refused(monkeypatch, state, is_slurm, words):
+    monkeypatch.setattr(standing, "is_in_slurm", lambda one: is_slurm)
+    monkeypatch.setattr(managers, "find_manager", lambda environ: managers.Manager(state, True, "", 7, "eve", "why", "cure"))
+    if not words:
+        return cron_refusals.refuse_scope({})
+    with pytest.raises(OperatorError, match=words) as caught:
+        cron_refusals.refuse_scope({})
+    assert (caught.value.code, caught.value.reason) == (5, "session:scope") and caught.value.hint
+
+
 def test_what_lasts_is_told_by_the_line_that_is_fatal():
     said = Preflight((PreflightLine("OK", "fine"), PreflightLine("FATAL", "tool_parser=x is none")), False, False, "", "")
     with pytest.raises(OperatorError) as caught:
         cron_refusals.refuse_lasting(judge.make_verdict(judge.judge_preflight(said)), " here")
     assert caught.value.message == "nothing to schedule here: preflight:fatal  tool_parser=x is none"
     assert (caught.value.code, caught.value.reason, caught.value.hint) == (1, "preflight:fatal", "Mend it, then ask again.")
+
+
+def test_a_saved_plan_that_can_not_be_read_is_told_now(tmp_path):
+    cron = SimpleNamespace(digest="3f9c2a71", saved="", unsaved="it is no plan that rlrun saved")
+    found, options = SimpleNamespace(plan=make_plan(root=str(tmp_path))), SimpleNamespace(valid_for=None)
+    cron_refusals.refuse_unsaved(found, cron, options)
+    path = tmp_path / "logs" / "rlrun" / "plans" / ("3f9c2a71-%d.json" % os.geteuid())
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    with pytest.raises(OperatorError, match="which can't be read \\(it is no plan .*; cron's launch would be refused") as caught:
+        cron_refusals.refuse_unsaved(found, cron, options)
+    assert (caught.value.code, caught.value.reason) == (3, "undated")
 
 
 def test_a_dated_line_launches_in_its_year_alone():
