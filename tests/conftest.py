@@ -6,7 +6,7 @@ Fixtures, each a value or a function:
     run_pyz(args, ...)              runs it, gives the CompletedProcess with text; see the function for the options
     each_python                     the test runs once under every Python >= 3.6 found here, and gets its path
     edge_python                     the same under the oldest and the newest alone: for what differs by version little
-    each_builder                    as each_python, from 3.8 on, what build.py promises
+    edge_builder                    as edge_python, from 3.8 on, what build.py promises (the tests' own Python builds, too)
     python2                         a Python 2.7, or the test is skipped
     clean_env                       the environment of this test as a dict: HOME (an empty folder), PATH, LC_ALL; change
                                     it, `run_pyz` and `boxed` take it unless they are given another
@@ -83,10 +83,10 @@ def find_pythons(lowest: Tuple[int, int] = (3, 6)) -> List[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for name, lowest in (("each_python", (3, 6)), ("edge_python", (3, 6)), ("each_builder", (3, 8))):
+    for name, lowest in (("each_python", (3, 6)), ("edge_python", (3, 6)), ("edge_builder", (3, 8))):
         if name in metafunc.fixturenames:
             found = find_pythons(lowest)
-            if name == "edge_python":
+            if name.startswith("edge_"):
                 found = found[:1] + found[1:][-1:]
             metafunc.parametrize(name, found, ids=lambda path: path.replace(os.path.expanduser("~"), "~"))
 

@@ -88,7 +88,8 @@ def test_thin_kinds_say_so(scene: Scene, kind: str) -> None:
 
 
 def test_quiet_is_the_verdict_and_what_blocks(scene: Scene) -> None:
-    assert scene.run(["check", "pinned", "-q"]).out.count("\n") == 1
+    verdict, plan = scene.run(["check", "pinned", "-q"]).out.splitlines()
+    assert verdict.startswith("SAFE TO RUN: ✓ YES") and len(plan) == len("plan 3f9c2a71")
     out = scene.run(["check", "fatal", "-q"]).out
     assert out.startswith("SAFE TO RUN: ✗ NO") and "hermes" in out and "run configuration" not in out
 
