@@ -24,7 +24,7 @@ _AGES = 2.0 ** 33  # what is later than that is no time
 _NEVER_LAUNCHED = (BLOCKED, USAGE, NOT_CONFIRMED, INTERRUPTED)
 _TIME = r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)"
 # --- 2026-08-02T02:00:01Z rlrun 0.1.0, pid 4242: rlrun run night --confirm 3f9c2a71
-_HEAD = re.compile(r"--- %s rlrun [^ ,]+, pid ([0-9]{1,9}): (.*)\Z" % _TIME)
+_HEAD = re.compile(r"--- %s rlrun [^ ,]+(?: on ([^ ,]+))?, pid ([0-9]{1,9}): (.*)\Z" % _TIME)
 # --- 2026-08-02T02:00:03Z pid 4242: exit 3
 _CLOSE = re.compile(r"--- %s pid ([0-9]{1,9}): exit ([0-9]{1,3})\Z" % _TIME)
 _ERROR = "rlrun: "
@@ -42,6 +42,7 @@ class Said(NamedTuple):
     pid: int
     started_seconds: Optional[float]
     command: str
+    host: str = ""
     ended_seconds: Optional[float] = None
     code: Optional[int] = None
     reason: str = ""
@@ -113,13 +114,13 @@ def parse_log(text: str) -> List[Said]:
     for line in text.split("\n"):
         head, close = _HEAD.match(line), _CLOSE.match(line)
         if head:
-            pid = int(head.group(2))
+            pid = int(head.group(3))
             if pid in running:
                 found.append(running.pop(pid)._replace(was_followed=True))
             for one in running:
                 alone[one] = False
             alone[pid] = not running
-            running[pid] = Said(pid, _parse_time(head.group(1)), head.group(3))
+            running[pid] = Said(pid, _parse_time(head.group(1)), head.group(4), head.group(2) or "")
             own[pid], lines = [], []
         elif close:
             pid, code = int(close.group(2)), int(close.group(3))
@@ -177,6 +178,8 @@ def _is_within(said: Said, since: float) -> bool:
 
 def _is_gone(said: Said, uid: int, now: float) -> bool:
     """Has it ended, though it did not say so? What may be hidden from us may live."""
+    if said.host not in ("", os.uname().nodename):
+        return False  # another node's, which only its last line tells of
     if procs.read_identity(said.pid) is None:
         return uid == os.geteuid() or not procs.is_table_partial()
     process = procs.read_processes().get(said.pid)

@@ -108,7 +108,8 @@ def open_log(kept: Kept, path: str) -> None:
 
 def describe_head(words: str, version: str, now_seconds: float) -> str:
     """The log's first line of a launch. `words`: the command line, without secrets; `now_seconds`: since 1970, UTC."""
-    return "--- %s rlrun %s, pid %d: %s" % (_format_time(now_seconds), version, os.getpid(), escape_controls(words))
+    return "--- %s rlrun %s on %s, pid %d: %s" % (_format_time(now_seconds), version, os.uname().nodename, os.getpid(),
+                                                  escape_controls(words))
 
 
 def close_log(kept: Kept, code: int, now_seconds: float) -> None:

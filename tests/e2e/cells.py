@@ -115,14 +115,17 @@ def _play_launch(box: b.Box, cell: Cell, env: Dict[str, str], files: Dict[str, s
         if cell.start not in _AT_EASE:
             _hurry(await_(started, find_reading_back, "rlrun reading back"))
         await_(started, lambda: b.read(files["code"]).strip(), "rlrun's report")
+    is_full = "disk" in cell.end  # then its own tee may end it in any moment: looked at before
+    runs, rows = _read_runs(box, known) if is_full else ([], [])
     started = end(cell, box, started, launching, files)
     _touch(box, "go")
-    _wait_for_progress(box, started)
+    if not is_full:
+        _wait_for_progress(box, started)
     if launching and cell.code in (0, None) and b.is_alive(launching):
         _hurry(launching)
-    runs = find_runners()
-    rows = [row for row in b.list_runs(box) if row["id"] not in known]
-    if "disk" in cell.end:
+    if not is_full:
+        runs, rows = _read_runs(box, known)
+    else:
         os.unlink(name_filler(box))  # the keeper waits for room, 10 s at a time
     if cell.code is not None:
         await_(started, lambda: b.read(files["code"]).strip(), "rlrun's exit code")
@@ -130,6 +133,11 @@ def _play_launch(box: b.Box, cell: Cell, env: Dict[str, str], files: Dict[str, s
     clear(started)
     return _conclude(box, cell, {"runs": runs, "told": [(row["state"], row["runner"]["pid"]) for row in rows],
                                  "out": b.read(files["out"])[-2000:] + b.read(files["out"] + ".shell")[-2000:]}, files, known)
+
+
+def _read_runs(box: b.Box, known: Any) -> Any:
+    """The runners that live, and the launches of this cell as they are told."""
+    return find_runners(), [row for row in b.list_runs(box) if row["id"] not in known]
 
 
 def _hurry(launching: int) -> None:

@@ -119,3 +119,9 @@ def test_only_the_end_of_a_file_is_read_and_nothing_else(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
     monkeypatch.setattr(os, "open", refuse)
     assert refused.find_refused(str(tmp_path), DAY, ())[0] == () and log in refused.find_refused(str(tmp_path), DAY, ())[1]
+
+
+def test_a_launch_that_waits_on_another_node_is_not_over(tmp_path):
+    write(tmp_path, head(999999).replace("0.1.0, pid", "0.1.0 on n7, pid") + "waiting (up to 6h): …\n" + head(999998).replace(
+        "0.1.0, pid", "0.1.0 on %s, pid" % os.uname().nodename) + "waiting (up to 6h): …\n")
+    assert [one.said.pid for one in find(tmp_path)] == [999998]

@@ -43,7 +43,8 @@ def test_nothing_is_shown_and_all_of_it_is_kept_in_order(tmp_path, capsys):
     unattended.close_log(kept, 3, 60.0)
     assert capsys.readouterr() == ("", "")
     lines = path.read_text().split("\n")
-    assert lines[0] == "--- 1970-01-01T00:00:00Z rlrun 0.1.0, pid %d: rlrun run demo" % os.getpid()
+    assert lines[0] == "--- 1970-01-01T00:00:00Z rlrun 0.1.0 on %s, pid %d: rlrun run demo" % (
+        os.uname().nodename, os.getpid())
     assert lines[4] == "  ✗ gpu         gpu:foreign  pid 41877 (alice)  128.4 GiB on GPU 0-7"
     assert lines[6:8] == ["result", "error"]
     assert lines[8] == "--- 1970-01-01T00:01:00Z pid %d: exit 3" % os.getpid()
