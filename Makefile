@@ -2,8 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-# Half of the time a test waits for a process: twice as many workers as cores.
-WORKERS := $(shell echo $$(( 2 * $$(nproc) )))
+# A test waits for a process much of its time: three workers to a core.
+WORKERS := $(shell echo $$(( 3 * $$(nproc) )))
+# What pytest makes of the tests' assertions is kept, or every worker would make it anew.
+KEPT := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
 
 .PHONY: build demo test lint bench soak survival clean
 
@@ -15,7 +17,9 @@ demo: build
 
 # One test at a time to each worker, in conftest.py's order: what waits long by itself is started first.
 test: $(VENV)/installed build
-	$(RUN) -m pytest -q -n $(WORKERS) --dist load --maxschedchunk 1
+	$(KEPT) $(RUN) -m pytest --collect-only -q tests/e2e >/dev/null & \
+	$(KEPT) $(RUN) -m pytest --collect-only -q $(filter-out tests/e2e/,$(wildcard tests/*/ tests/test_*.py)) >/dev/null; wait
+	$(KEPT) $(RUN) -m pytest -q -n $(WORKERS) --dist load --maxschedchunk 1
 
 lint: $(VENV)/installed
 	$(RUN) -m pytest -q tests/test_linters.py tests/test_imports.py

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "0.2s), less often where looks are dear")
     group.add_argument("--scope", action="store_true", help="in a scope of its own (systemd-run), where the end of the "
                        "login session does not reach")
-    group.add_argument("--notify", default="", metavar="COMMAND", help="run COMMAND at the first step's gate, at the first "
+    group.add_argument("--notify", default=None, metavar="COMMAND", help="run COMMAND at the first step's gate, at the first "
                        "stall, and when the run ends: told by RLRUN_* in its environment and by JSON on its input")
     group.add_argument("--notify-shell", action="store_true", help="COMMAND is a line for sh, not words")
     group.add_argument("--quiet-unless-failed", action="store_true", help="print nothing where it was launched, else one line; "
@@ -65,9 +65,9 @@ def read_choices(options: Any, choices: Choices) -> Choices:
         raise OperatorError("--plan and --valid-for are about a digest that was approved", "Give it: --confirm DIGEST", USAGE,
                             "usage")
     words: Tuple[str, ...] = ()
-    if options.notify or options.notify_shell:
+    if options.notify is not None or options.notify_shell:
         from ..steps import notify
-        words = notify.prepare(options.notify, options.notify_shell, dict(os.environ))
+        words = notify.prepare(options.notify or "", options.notify_shell, dict(os.environ))
     return choices._replace(plan_file=options.plan, valid_seconds=options.valid_for, wait_seconds=options.wait_free,
                             look_seconds=options.look_every, notify=words, unattended=_list_words(options))
 

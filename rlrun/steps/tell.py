@@ -74,7 +74,8 @@ def prepare(command: str, is_shell: bool, environ: Dict[str, str]) -> Tuple[str,
     sign = find_shell_sign(command)
     if sign:
         raise OperatorError("--notify: %s means something to a shell only, and none runs this: %s" % (sign, shown),
-                            "Is a shell meant? Add --notify-shell. If not, put it in single quotes.", USAGE, "notify:command")
+                            "Write the whole path." if sign == "~" else "Is a shell meant? Add --notify-shell. If not, put it in "
+                            "single quotes.", USAGE, "notify:command")
     if not argv or not argv[0]:
         raise OperatorError("--notify names no program", _HINT, USAGE, "notify:command")
     return (_find_program(argv[0], environ),) + tuple(argv[1:])

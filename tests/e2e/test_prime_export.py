@@ -55,8 +55,8 @@ def play_pasted(box, words, target):
 
 
 @pytest.mark.parametrize("to,target", [("bf16", "weights"), ("fp8", "weights-FP8")])
-def test_the_printed_line_converts_when_pasted(play, root, to, target, each_python):
-    facts = play(play_pasted, root, words=["one", "--to", to], target=target, python=each_python)
+def test_the_printed_line_converts_when_pasted(play, root, to, target, edge_python):
+    facts = play(play_pasted, root, words=["one", "--to", to], target=target, python=edge_python)
     code, out, err = facts["first"]
     assert (code, out, facts["before"], facts["target before"]) == (3, "", 0, [])
     assert "SAFE TO RUN: ✓ YES" in err and "run configuration (export)" in err and "step         20" in err
