@@ -119,8 +119,7 @@ def _play_launch(box: b.Box, cell: Cell, env: Dict[str, str], files: Dict[str, s
     runs, rows = _read_runs(box, known) if is_full else ([], [])
     started = end(cell, box, started, launching, files)
     _touch(box, "go")
-    if not is_full:
-        _wait_for_progress(box, started)
+    _wait_for_progress(box, started, is_full)
     if launching and cell.code in (0, None) and b.is_alive(launching):
         _hurry(launching)
     if not is_full:
@@ -179,11 +178,12 @@ def find_reading_back() -> int:
     return 0
 
 
-def _wait_for_progress(box: b.Box, started: Started) -> None:
-    """Until the trainer has gone a few turns further than it is now."""
+def _wait_for_progress(box: b.Box, started: Started, may_end: bool) -> None:
+    """Until the trainer has gone a few turns further than it is now, or could not."""
     path = os.path.join(box.root, "progress")
     size = os.path.getsize(path) if os.path.exists(path) else 0
-    await_(started, lambda: os.path.exists(path) and os.path.getsize(path) > size + 3, "the run going on")
+    await_(started, lambda: os.path.exists(path) and os.path.getsize(path) > size + 3 or may_end and not find_runners(),
+           "the run going on")
 
 
 def _words(box: b.Box, files: Dict[str, str]) -> List[str]:
