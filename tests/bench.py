@@ -233,7 +233,7 @@ def bench_wait(toy: str) -> List[Row]:
             held.listen(1)
         except OSError:  # somebody else's is as good
             pass
-        words = ("--confirm", read_digest(toy, True), "--board", "leave", "--wait-free", "1h")
+        words = ("--confirm", read_digest(toy, True), "--again", "--board", "leave", "--wait-free", "1h")
         waiting = subprocess.Popen(rlrun("run", CONFIG, *words), cwd=toy, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
         assert waiting.stderr is not None
