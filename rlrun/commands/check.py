@@ -70,6 +70,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     from . import checked
     if terminal.is_quiet:
         lines = checked.summarise(found, terminal)
+        if not found.preflight.died and not found.preflight.skipped:
+            lines.insert(1, "plan %s" % found.fingerprint.digest)
     else:
         plan_file = saved["file"] if saved and not saved["kept"] else ""
         lines = checked.render(found, terminal, secrets) + checked.render_end(found, where, secrets, plan_file)

@@ -13,10 +13,8 @@ _KEPT = "\n\t"  # in a line to paste, within quotes
 
 
 def summarise(found: survey.Survey, terminal: term.Terminal) -> List[str]:
-    """The verdict, the plan that it is about, and what blocks."""
+    """The verdict and what blocks."""
     lines = [_render_verdict(found, terminal)]
-    if not found.preflight.died and not found.preflight.skipped:
-        lines.append("plan %s" % found.fingerprint.digest)
     return lines + report.render_checks(terminal, [check for check in found.verdict.checks if check.status == "blocks"])
 
 

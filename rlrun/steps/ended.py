@@ -128,15 +128,6 @@ def _has_mark(evidence: Evidence, marks: Tuple[bytes, ...]) -> bool:
     return any(mark in text.data for text in evidence.texts.values() for mark in marks)
 
 
-def _quote_reason(texts: List[Any]) -> Optional[Quote]:
-    """The last line that speaks of a signal to end (L15)."""
-    for text in texts:
-        place = text.data.rfind(b"ermination signal")
-        if place >= 0:
-            return quote_match(text, place, place + 17)
-    return None
-
-
 def _compile_all(patterns: Iterable[Any]) -> List[Any]:
     return [re.compile(one, re.M) if isinstance(one, bytes) else one for one in patterns]
 

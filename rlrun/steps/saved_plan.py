@@ -13,7 +13,7 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
 from ..host.files import make_folder, open_file
 from ..text.redact import redact_config, redact_words
-from . import digest, moves, record, records
+from . import digest, record, records
 from .moves import Content
 from .survey import Survey
 
@@ -200,11 +200,6 @@ def _shape(found: Survey, valid_seconds: Optional[float], secrets: Tuple[str, ..
             "root": plan.root, "stack": plan.stack, "kind": plan.kind, "config": plan.config_shown,
             "configs": [plan.config_shown] + list(plan.more_configs), "overrides": list(redact_words(plan.overrides, secrets)),
             "parts": content.parts, "texts": content.texts, "modified": content.dirty}
-
-
-def describe_moves(found: Survey, secrets: Tuple[str, ...], saved: SavedPlan) -> List[str]:
-    """What is another in a saved plan than in this survey's, as lines: for telling two environments apart."""
-    return moves.describe(moves.compare(make_content(found, secrets), saved.content))
 
 
 def find_plans(root: str, value: str) -> List[SavedPlan]:

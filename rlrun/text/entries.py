@@ -25,10 +25,12 @@ class Entry(NamedTuple):
 
 
 def read_lines(text: str) -> List[Entry]:
-    """The lines of a config. A key is its `[section]`, a line end, and the name before the `=`."""
+    """The lines of a config that are not empty. A key is its `[section]`, a line end, and the name before the `=`."""
     entries = []
     section = ""
     for line in text.split("\n"):
+        if not line.strip():
+            continue
         heading = _SECTION.match(line)
         found = _DEFAULTED.match(line) or _KEYED.match(line)
         section = heading.group(1) if heading else section

@@ -12,6 +12,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -19,6 +20,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 LIMIT_SECONDS = 60.0
+LOCK = "\0rlrun.launch"
 # A run that goes on until it is stopped, and one that is over soon.
 LONG = {"TOY_BRINGUP_SEC": "0.1", "TOY_STEPS": "100000", "TOY_STEP_SEC": "0.2", "TOY_TRIALS": "100000", "TOY_TRIAL_SEC": "0.2"}
 SHORT = {"TOY_BRINGUP_SEC": "0.1", "TOY_STEPS": "2", "TOY_STEP_SEC": "0.1", "TOY_TRIALS": "2", "TOY_TRIAL_SEC": "0.1"}
@@ -327,6 +329,16 @@ def wait_for_the_next_second() -> None:
     """A name that carries the time to the second is then a new one: no log of an earlier launch is in its way."""
     now = int(time.time())
     wait_for(lambda: int(time.time()) > now, "the next second")
+
+
+def is_lock_free() -> bool:
+    """Is no rlrun of the box in the middle of a launch?"""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(LOCK)
+        except OSError:
+            return False
+    return True
 
 
 def end_runs() -> None:

@@ -6,7 +6,6 @@ check before it. What each kill leaves is read from process table, lock and reco
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,7 +28,6 @@ if [ "$DRY_RUN" != 1 ]; then while [ ! -e "$REPO_ROOT/release" ]; do sleep 0.02;
 _MODULES = ("steps/launch.py", "steps/keeper.py", "steps/record.py", "steps/lock.py", "child.py:exec_detached",
             "commands/launched.py:follow", "commands/launched.py:_collect")
 _CALLS = ("fork", "execve", "setsid", "mkdir", "rename", "bind", "write", "wait4", "pthread_sigmask", "chdir")
-_LOCK = "\0rlrun.launch"
 
 
 class Driver(NamedTuple):
@@ -53,15 +51,6 @@ def start_driver(box: b.Box, digest: str) -> Driver:
     return Driver(popen, open(orders, "w"), reports)
 
 
-def is_lock_free() -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(_LOCK)
-        except OSError:
-            return False
-    return True
-
-
 def order(box: b.Box, driver: Driver, line: str, second: Sequence[str] = ()) -> Dict[str, Any]:
     """Has one launch done with this order, and lets what it left come to its end. The records are read twice: when nothing is
     in motion any more, and at the end. Where a run lives then although something was killed, `second` is tried beside it."""
@@ -79,7 +68,7 @@ def order(box: b.Box, driver: Driver, line: str, second: Sequence[str] = ()) -> 
         facts = _kill_keeper_of(int(b.wait_for(lambda: told().get("stopped"), line)))
     b.wait_for(lambda: told().get("status") or _interrupt(pid), "rlrun at its end or reading back: %s" % line)
     b.wait_for(lambda: told().get("status"), "the end of rlrun: %s" % line)
-    b.wait_for(lambda: is_lock_free() and (cells.find_runners() or not b.find_processes("rlrun: ")), "rest after " + line)
+    b.wait_for(lambda: b.is_lock_free() and (cells.find_runners() or not b.find_processes("rlrun: ")), "rest after " + line)
     runners = cells.find_runners()
     facts.update({"order": line, "status": int(told()["status"]), "runs": len(runners), "pids": runners,
              "rested": read_rows(box, known), "keeper": bool(b.find_processes("rlrun: keeper")),
@@ -96,7 +85,7 @@ def _kill_keeper_of(pid: int) -> Dict[str, Any]:
     keeper = b.describe_process(pid)["ppid"]
     os.kill(keeper, signal.SIGKILL)
     b.wait_for(lambda: not b.is_alive(keeper), "the keeper's end")
-    is_held = not is_lock_free()
+    is_held = not b.is_lock_free()
     os.kill(pid, signal.SIGCONT)
     return {"is_held": is_held}
 

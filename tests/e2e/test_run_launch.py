@@ -14,17 +14,7 @@ from checkouts import add_config, build_checkout, write_fake_program
 from . import box as b
 
 MODULES = "TEMPLATE_MODULES=(runtime/process.env backend/k8s.env harbor/common.env verl/common.env)\n"
-LOCK = "\0rlrun.launch"
 QUESTION = "Launch with this configuration? [y/N] "
-
-
-def is_lock_free():
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(LOCK)
-        except OSError:
-            return False
-    return True
 
 
 def describe_launch(found):
@@ -32,7 +22,7 @@ def describe_launch(found):
         "runner": b.describe_process(found["runner"]["pid"]),
         "keeper": b.describe_process(found["runner"]["keeper"]),
         "trainer": b.describe_process(found["trainer"]),
-        "lock_free": is_lock_free(),
+        "lock_free": b.is_lock_free(),
     }
 
 
@@ -323,7 +313,7 @@ def test_of_two_launches_at_once_one_launches_and_the_other_names_it(play, root,
 def play_held_lock(box):
     digest = b.check(box, "silent_exit")["digest"]
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    holder.bind(LOCK)
+    holder.bind(b.LOCK)
     holder.listen(4)
     named = b.run(
         [
@@ -394,7 +384,7 @@ def play_orphan(box):
     os.killpg(found["runner"]["pgid"], signal.SIGKILL)
     b.wait_for(lambda: not b.is_alive(found["runner"]["keeper"]), "the keeper's end")
     facts = b.describe_process(orphan)
-    free = is_lock_free()
+    free = b.is_lock_free()
     again = b.launch(box, "orphan", "--board", "leave", "--again", env=b.LONG)
     return {
         "orphan": facts,

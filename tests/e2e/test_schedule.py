@@ -81,6 +81,7 @@ def test_the_line_launches_silently_once_and_then_says_one_line(play, tmp_path):
     for words in ("SAFE TO RUN: \u2713 YES", "run configuration (train)", "crontab -e", "| at -t ", "judged anew at the launch",
                   "unattended.log", "--failed-since 24h\nBy cron     7 8 * * * ", "can be written to by everybody: cron would"):
         assert words in err, words
+    assert not [line for line in err.split("\n") if line.startswith("plan ")], "the plan is in the title, and is cron's"
     assert facts["launched"] == [0, "", ""], facts["launched"]
     assert facts["mode"] == "0o600" and "Launched (background)" in facts["log"] and facts["log"].startswith("--- 20")
     assert ": rlrun run scripts/train/configs/night.env --confirm %s --board leave" % digest in facts["log"].split("\n")[0]

@@ -55,6 +55,7 @@ def test_lines_that_come_go_and_change_their_section():
 def test_white_space_order_and_line_ends_are_told_as_such():
     assert words(content("A=1\n"), content("A=1  \n")) == ["configs/train.env: the white space of A=1 changed"]
     assert "its lines are in another order" in words(content("A=1\nB=2"), content("B=2\nA=1"))[0]
+    assert words(content("A=1\n\nB=2\n"), content("\nA=1\nB=3\n\n")) == ["configs/train.env: B=2 → B=3"], "empty lines are none"
     assert "white space" in words(content("A=1\n"), content("A=1\r\n"))[0]
     assert words(content("A=a\x1b[2Jb\n"), content("A=c\n")) == ["configs/train.env: A=a\\x1b[2Jb → A=c"]
 
