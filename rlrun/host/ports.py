@@ -23,14 +23,15 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]$")
 def read_listeners(root: str = "/proc") -> Tuple[Listener, ...]:
     """The listening TCP sockets, IPv4 and IPv6; an IPv4 address mapped into IPv6 is given as the IPv4 address.
 
-    Only the state LISTEN counts: a row in TIME_WAIT has inode 0 and no owner, and stands before the live one at times.
+    Only the state LISTEN counts: a row in TIME_WAIT has inode 0 and no owner, and stands before the live one at times. The
+    kernel may write a row twice where sockets come and go while it is read; each counts once.
     """
-    listeners = []
+    listeners: Dict[Listener, None] = {}
     for fields in _read_rows(root, _LISTEN):
         address, _, port = fields[1].partition(":")
         try:
-            listeners.append(Listener(port=int(port, 16), address=_decode_address(address), inode=int(fields[9]),
-                                      uid=int(fields[7])))
+            listeners[Listener(port=int(port, 16), address=_decode_address(address), inode=int(fields[9]),
+                               uid=int(fields[7]))] = None
         except (ValueError, OSError, struct.error):
             continue
     return tuple(listeners)

@@ -111,6 +111,12 @@ def test_N3_a_bound_or_connected_socket_is_no_listener() -> None:
             assert find_listeners(client.getsockname()[1]) == ()
 
 
+def test_a_row_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    again = row("0100007F", 8000, "0A", 7) + row("00000000", 9000, "0A", 8)
+    found = ports.read_listeners(make_root(tmp_path, {"tcp": "head\n" + again + again}))
+    assert [(one.port, one.inode) for one in found] == [(8000, 7), (9000, 8)]
+
+
 def test_N3_the_first_row_of_a_port_does_not_hide_the_second(tmp_path: Path) -> None:
     root = make_root(tmp_path, {"tcp": row("0100007F", 8265, "06", 0, 0) + row("0100007F", 8265, "01", 7)
                                 + row("00000000", 8265, "0A", 42)})
