@@ -42,13 +42,20 @@ COMMANDS = (
     Command("logs", "rlrun.commands.logs", "[RUN]", "follow the log that matters", "rlrun logs --which trainer -f"),
     Command("runs", "rlrun.commands.runs", "[ID]", "the launches recorded in this checkout", "rlrun runs"),
     Command("configs", "rlrun.commands.configs", "", "the configs of this checkout", "rlrun configs --kind train"),
-    Command("nodes", "rlrun.commands.nodes", "CONFIG", "the command for each other node", "rlrun nodes my_run"),
+    Command("nodes", "rlrun.commands.nodes", "CONFIG", "the command for each other node; with --slurm, one job for all of them",
+            "rlrun nodes my_run --check"),
     Command("probe", "rlrun.commands.probe", "", "the facts about this machine", "rlrun probe --json"),
     Command("export", "rlrun.commands.export", "RUN", "convert a checkpoint (prime-rl)", "rlrun export my-run --to fp8"),
     Command("explain", "rlrun.commands.explain", "NAME", "what a check or an exit code means, why it matters, what to do",
             "rlrun explain gpu:foreign"),
     Command("demo", "rlrun.commands.demo", "[DIR]", "practise on a toy checkout, on any machine", "rlrun demo /tmp/toy"),
     Command("version", "rlrun.commands.version", "", "version, commit, sha256 of this file, Python", "rlrun version"),
+)
+
+# Not for people: the batch script of a job calls it.
+INNER = (
+    Command("node", "rlrun.commands.node", "check|run", "the part of a Slurm job on one node; its batch script calls it",
+            "RLRUN_RECORD=/x/logs/rlrun/ID rlrun node check"),
 )
 
 
@@ -126,7 +133,7 @@ def _run(argv: List[str], kept: Any = None) -> int:
         return _print_overview(bool(words))
     if words[0] == "--version":
         words[0] = "version"
-    command = next((one for one in COMMANDS if one.name == words[0]), None)
+    command = next((one for one in COMMANDS + INNER if one.name == words[0]), None)
     if command is None:
         raise errors.OperatorError("no command %r" % words[0], _suggest(words[0]), errors.USAGE, "usage")
     options = _parse(command, words[1:])

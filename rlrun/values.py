@@ -140,6 +140,7 @@ class Request(NamedTuple):
     more: Tuple[Config, ...] = ()  # further configs, which the runner merges over the first one, left to right
     runner: Tuple[str, ...] = ()  # what the operator wants the runner to be started with, empty: the stack's own choice
     dropped: Optional[Dict[str, str]] = None  # what --drop-env took out of the environment; None: it was not asked for
+    slurm: Any = None  # what --slurm and its options ask for: steps/slurm_job.py, Asked
 
 
 class PreflightLine(NamedTuple):
@@ -259,6 +260,7 @@ class Plan(NamedTuple):
     own: Any = None  # what the stack itself read, for itself
     dropped: Dict[str, str] = {}  # of the operator's environment, what --drop-env keeps from the run
     inherited: Tuple[str, ...] = ()  # what an enclosing job or an earlier launcher left in it, and the run would take over
+    batch: Any = None  # the batch script that rlrun itself writes: steps/slurm_job.py, Batch
 
 
 class Board(NamedTuple):
@@ -312,7 +314,6 @@ class Machine(NamedTuple):
 
 class Git(NamedTuple):
     """The checkout's revision; `reason` says why where it is unknown."""
-
     commit: str
     branch: str
     dirty: Tuple[str, ...]
@@ -345,7 +346,6 @@ class Identity(NamedTuple):
 
 class Launch(NamedTuple):
     """A runner that was started."""
-
     record: str
     launch_log: str
     runner: Identity

@@ -24,6 +24,7 @@ MAY_START = {
     "rlrun/child.py": "the one way to run a program",
     "rlrun/steps/keeper.py": "os.fork: the keeper",
     "rlrun/steps/scope.py": "os.execvpe: becomes itself anew, in a systemd scope",
+    "rlrun/steps/in_job.py": "os.killpg: hands a job's stop on to the runner that it started",
     "rlrun/commands/launched.py": "os.killpg: hands Ctrl-C on to a run in the foreground",
 }
 MAY_IMPORT_BY_NAME = {"rlrun/cli.py": "the table of commands", "rlrun/stacks/__init__.py": "the table of stacks"}

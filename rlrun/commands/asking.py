@@ -31,7 +31,7 @@ def confirm_launch(found: survey.Survey, where: shared.Where, choices: Choices, 
     if not choices.confirm:
         _ask_yes(found, terminal)
         _ask_name(found, terminal)
-    mode = choices.mode or ("background" if choices.confirm else _ask_mode(terminal))
+    mode = choices.mode or ("background" if choices.confirm or plan.is_submission else _ask_mode(terminal))
     board = "" if found.is_visible else given["board"]
     return Answers(mode, board, given["old-log"] if judge_config.old_log_size(plan) else "")
 

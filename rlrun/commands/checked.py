@@ -37,8 +37,13 @@ def render(found: survey.Survey, terminal: term.Terminal, secrets: Tuple[str, ..
     lines += [""] + report.render_last_words(found.preflight, secrets)
     if plan.block:
         lines += [report.render_block(plan, secrets), ""]
+    if plan.batch is not None:
+        lines += ["Batch script (in the launch's record, logs/rlrun/<record>/):"]
+        lines += ["  | " + escape_controls(redact(line, secrets)) for line in plan.batch.script.rstrip("\n").split("\n")] + [""]
     log = escape_controls(redact(plan.train_log or plan.log_note, secrets))
     lines.append("Log         %s" % (log or "unknown: the runner did not tell it"))
+    if plan.batch is not None:
+        lines.append("Job log     %s" % plan.log_note)
     lines.append("Commit      %s" % report.describe_git(found.git))
     if plan.has_board:
         lines.append("Board       %s" % report.describe_board(plan, found.board, found.is_visible))

@@ -126,8 +126,7 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     """The seed's report: at most 15 lines, and what else the stack could read."""
     plan = found.plan
     pairs = [("kind / config", "%s · %s" % (plan.kind, " + ".join((plan.config_shown,) + plan.more_configs))),
-             ("exp_name" if plan.has_board else "run", back.experiment or "starting — check the log in 30s" if plan.has_board
-              else plan.run_dir or "no directory of its own"),
+             _name_run(plan, back),
              ("launch log", os.path.relpath(started.launch_log, plan.root))]
     if plan.has_board:
         pairs += [("train log" if plan.kind == "train" else plan.kind + " log", back.train_log or "not told yet"),
@@ -135,7 +134,7 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
                   ("board", _describe_board(found, link)),
                   ("pids", "runner=%d  trainer=%s" % (started.runner.pid, _name_trainer(plan.kind, back)))]
     else:
-        pairs += [("pids", "runner=%d" % started.runner.pid)] + list(back.rows)
+        pairs += ([] if plan.is_submission and back.exit else [("pids", "runner=%d" % started.runner.pid)]) + list(back.rows)
     if server:
         pairs.append(("health", "%s/health: %s after %d s" % (server.url, server.words, server.seconds)))
         pairs += [("models", ", ".join(server.models) or "none told")] if server.is_up else []
@@ -145,9 +144,11 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
     pairs += [("stage", stage),
               ("record", os.path.relpath(started.record, plan.root))]
+    name = os.path.basename(started.record)
+    if is_handed_in and plan.batch is not None:
+        pairs.append(("next", "%s status %s    # follows the job" % (name_program(), name)))
     if not back.exit:
         pairs.append(("watch", "tail -F %s" % started.launch_log))
-        name = os.path.basename(started.record)
         has_steps = plan.kind in load_health(plan.stack).STEP_KINDS
         pairs.append(("next", "%s gate %s    # waits for the first step and judges it" % (name_program(), name) if has_steps else
                       "%s status %s" % (name_program(), name)))
@@ -155,6 +156,14 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
         pairs.append(("stop", stop_line(started, plan, back.facts)))
     head = "Submitted" if is_handed_in else "Not submitted" if plan.is_submission and back.exit else "Launched (%s)" % mode
     return [head] + report.render_pairs(pairs)
+
+
+def _name_run(plan: Plan, back: Readback) -> Tuple[str, str]:
+    if plan.batch is not None:
+        return "exp_name", "told by its log once it runs" if plan.name_is_volatile else plan.experiment or "not told"
+    if not plan.has_board:
+        return "run", plan.run_dir or "no directory of its own"
+    return "exp_name", back.experiment or "starting — check the log in 30s"
 
 
 def _name_trainer(kind: str, back: Readback) -> str:

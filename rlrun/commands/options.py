@@ -6,6 +6,7 @@ from typing import Any, List, NamedTuple, Tuple
 
 from ..errors import USAGE, OperatorError
 from ..host import files
+from ..stacks import load_stack
 from ..steps import orient
 from ..text import terminal as term
 from ..text.redact import redact_words
@@ -28,6 +29,15 @@ class Where(NamedTuple):
     command: str = "run"
     again: Tuple[str, ...] = ()
     drop_env: bool = False
+    slurm: Any = None  # the options of --slurm, None where it is not asked for
+
+
+class _Slurm(NamedTuple):
+    """--sbatch, --srun, --requeue."""
+
+    sbatch: Tuple[str, ...]
+    srun: Tuple[str, ...]
+    requeue: bool
 
 
 def add_where(parser: argparse.ArgumentParser, has_config: bool = True) -> None:
@@ -43,6 +53,13 @@ def add_where(parser: argparse.ArgumentParser, has_config: bool = True) -> None:
                             "uv run --no-sync, or .venv/bin where there is no uv)")
         parser.add_argument("--drop-env", action="store_true", help="leave out what an enclosing job or an earlier launcher left "
                             "in the environment (rlrun explain env:inherited tells by which rule)")
+        parser.add_argument("--slurm", action="store_true", help="hand it to Slurm: one job for all its nodes")
+        parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION", help="an #SBATCH option of the job, after "
+                            "those of the site's rlrun.ini: --sbatch=--partition=gpu; repeatable")
+        parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="an option of srun within the job: "
+                            "--srun=--mpi=none; repeatable")
+        parser.add_argument("--requeue", action="store_true", help="let Slurm start the job again after a node failed or it was "
+                            "preempted; only where the run would resume from its newest checkpoint")
 
 
 def read_where(options: Any, overrides: Tuple[str, ...]) -> Where:
@@ -50,7 +67,35 @@ def read_where(options: Any, overrides: Tuple[str, ...]) -> Where:
     words = [word[1:] if word.startswith("@") and not os.path.lexists(word) else word
              for word in getattr(options, "config", []) or [] if word != "@"]
     return Where(tuple(words), options.root, options.kind, overrides, getattr(options, "runner", ""),
-                 drop_env=getattr(options, "drop_env", False))
+                 drop_env=getattr(options, "drop_env", False), slurm=_read_slurm(options))
+
+
+def _read_slurm(options: Any) -> Any:
+    """The options of --slurm. OperatorError (exit 2) where one of them stands without it."""
+    given = [name for name in ("sbatch", "srun", "requeue") if getattr(options, name, None)]
+    if not getattr(options, "slurm", False):
+        if given:
+            raise OperatorError("--%s is about a job of Slurm's" % given[0], "Say --slurm too, or leave it away.", USAGE, "usage")
+        return None
+    return _Slurm(tuple(options.sbatch), tuple(options.srun), options.requeue)
+
+
+def _ask_slurm(request: Request, where: Where) -> Request:
+    """The request with what --slurm asks for: words for a launcher that hands runs in itself, or options of our script."""
+    kind, stack = request.config.kind, load_stack(request.checkout.stack)
+    words = stack.SLURM_WORDS.get(kind)
+    asked = where.slurm
+    if words is None:
+        raise OperatorError("%s %s runs can't be handed to Slurm" % (stack.TITLE, kind), "Leave --slurm away.", USAGE, "usage")
+    if words:
+        if asked.sbatch or asked.srun or asked.requeue:
+            raise OperatorError("%s writes its own batch script; its options go into the config, or behind --" % stack.TITLE,
+                                stack.SLURM_HINT, USAGE, "usage")
+        has_them = any(one.split("=")[0] in words for one in request.overrides)
+        return request if has_them else request._replace(overrides=request.overrides + words)
+    from ..steps import slurm_site
+    return request._replace(slurm=slurm_site.read_asked(asked.sbatch, asked.srun, asked.requeue, request.checkout.root,
+                                                        (list_program()[0], list_program()[1])))
 
 
 def keep_output(terminal: term.Terminal, root: str) -> None:
@@ -71,6 +116,7 @@ def find_request(where: Where, terminal: term.Terminal) -> Request:
     orient.refuse_several(checkout, where.words)
     configs = [_find_one(checkout, word, where.kind, terminal) for word in where.words or ("",)]
     request = orient.make_request(checkout, configs, where.overrides, where.kind, where.runner)
+    request = _ask_slurm(request, where) if where.slurm else request
     if not where.drop_env:
         return request
     from ..host import inherited
@@ -123,7 +169,15 @@ def name_config(where: Where, plan: Plan) -> List[str]:
     words = [os.path.join(plan.root, word) if word.startswith("-") else word for word in words]
     for option, value in (("--root", where.root), ("--kind", where.kind), ("--runner", where.runner)):
         words += [option, value] if value else []
-    return words + (["--drop-env"] if where.drop_env else [])
+    return words + (["--drop-env"] if where.drop_env else []) + name_slurm(where, plan)
+
+
+def name_slurm(where: Where, plan: Plan) -> List[str]:
+    """--slurm and its options, to be typed again; a launcher of the training system's own has them among the overrides."""
+    if where.slurm is None or plan.batch is None:
+        return []
+    words = ["--sbatch=" + one for one in where.slurm.sbatch] + ["--srun=" + one for one in where.slurm.srun]
+    return ["--slurm"] + words + (["--requeue"] if where.slurm.requeue else [])
 
 
 def name_again(command: str, where: Where, plan: Plan, secrets: Tuple[str, ...]) -> str:

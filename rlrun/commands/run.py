@@ -9,7 +9,7 @@ from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, Operator
 from ..host import standing
 from ..stacks import load_health, load_stack
 from ..steps import (approval, claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes,
-                     survey, survival)
+                     slurm_job, survey, survival)
 from ..steps.board import pick_served
 from ..steps.guard import describe_stop
 from ..steps.judge_machine import describe_process
@@ -64,7 +64,7 @@ def read_choices(options: Any) -> Choices:
 def launch_request(request: Request, where: shared.Where, choices: Choices, timeout_seconds: float,
                    terminal: term.Terminal) -> int:
     """Check, confirm, launch, report: for whatever a stack can plan."""
-    if load_stack(request.checkout.stack).TAKES_WHOLE_BOX and choices.wait_seconds is None:
+    if load_stack(request.checkout.stack).TAKES_WHOLE_BOX and choices.wait_seconds is None and not request.slurm:
         _refuse_live_runs(request.checkout.root, guard.read_runs(), terminal)
     environ = survey.read_operator_environment()
     look = functools.partial(surveying.survey_with_progress, request, environ, timeout_seconds, terminal)
@@ -92,6 +92,8 @@ def _import_rest(found: survey.Survey, choices: Choices) -> None:
     load_health(found.plan.stack)  # for the report
     if found.board.pid or choices.wait_seconds is not None:  # one may be there after the wait
         from ..steps import board_link  # noqa: F401
+    if found.plan.batch is not None:
+        import zipfile  # noqa: F401
     if found.plan.server_url:
         from ..host import web  # noqa: F401
     if choices.notify:
@@ -193,13 +195,15 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
     try:
         _look_again(found, choices, answers, environ, secrets, terminal)
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
+        if plan.batch is not None:
+            plan = slurm_job.write(plan, paths, found.fingerprint)
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
             "link": None, "ports": [port.number for port in plan.ports], "gpus": list(claims.name_gpus(plan)),
             "own_dirs": list(plan.own_dirs), "verdict_warnings": list(found.verdict.warnings),
             "survival": survival.describe(here, tuple(one.detail for one in found.verdict.checks if one.name == "session:ends"),
                                           secrets),
-            "notify": list(redact_words(choices.notify, secrets)) or None})
+            "notify": list(redact_words(choices.notify, secrets)) or None, **_describe_batch(plan)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while
@@ -216,6 +220,14 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
         return launched.follow(found, started, answers.mode, answers.board, written, secrets, terminal, choices.server_seconds)
     except Exception as failure:  # whatever it is, the run lives, and must not be denied
         raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, plan, started)
+
+
+def _describe_batch(plan: Plan) -> Dict[str, Any]:
+    """What only the record of a job has whose script rlrun wrote."""
+    if plan.batch is None:
+        return {}
+    stack = load_stack(plan.stack)
+    return {"batch": slurm_job.describe(plan.batch, stack.STOP_SIGNAL, plan.drop_env), "gentle_stop": True}
 
 
 def _take_lock(found: survey.Survey, terminal: term.Terminal) -> lock.Lock:

@@ -153,7 +153,7 @@ def _list_config(where: shared.Where, found: survey.Survey) -> List[str]:
              for word in (found.plan.config_shown,) + found.plan.more_configs]
     for option, value in (("--kind", where.kind), ("--runner", where.runner)):
         words += [option, value] if value else []
-    return words + (["--drop-env"] if where.drop_env else [])
+    return words + (["--drop-env"] if where.drop_env else []) + shared.name_slurm(where, found.plan)
 
 
 def _list_notes(found: survey.Survey, cron: Cron, when: cron_time.When, job: crontab.Job, lines: _Lines,

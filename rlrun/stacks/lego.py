@@ -22,6 +22,9 @@ DEMO = ("check demo", "run demo --board leave", "gate", "status", "runs")
 TAKES_OVERRIDES = False
 TAKES_RUNNER = False
 TAKES_WHOLE_BOX = True
+SLURM_WORDS = {"train": (), "eval": (), "infer": ()}
+# Stands for the address of a job's first node while nobody knows it (RFC 5737: of no host).
+_JOB_HEAD = "203.0.113.254"
 _FOLDERS = ("configs", "examples", "templates")
 _SWITCHES = ("DRY_RUN", "PREFLIGHT_ONLY", "PF_STRUCTURE_ONLY")
 # The names by which a config outside of scripts/<kind>/ tells its kind.
@@ -116,6 +119,8 @@ def plan_dry_run(request: Request, environ: Dict[str, str], structure_only: bool
     files = {"BASH_ENV": _GUARD % ("BASH_ENV=%s; [ ! -r \"$BASH_ENV\" ] || . \"$BASH_ENV\"" % shlex.quote(own) if own
                                    else "unset BASH_ENV")}
     env = {name: value for name, value in environ.items() if name not in _SWITCHES}
+    if request.slurm:  # a config that does not take it over names a head of its own
+        env.update(MASTER_ADDR=_JOB_HEAD, VLLM_HEAD_HOST=_JOB_HEAD)
     if flag in text and "--dry-run" in text:
         # Also for the structure: without --dry-run that makes the log's folder.
         flags = ("--dry-run", flag) if structure_only else (flag,)
@@ -140,6 +145,8 @@ def read_dry_run(request: Request, result: DryRunResult, environ: Dict[str, str]
     """The plan and the runner's own verdict, out of what the dry run printed. `now_stamp`: YYYYmmdd of today, UTC and
     local, by which a date in a name is told."""
     output = parse_output(result.outcome.output.decode("utf-8", "replace"))
+    if request.slurm:
+        output = output._replace(environment={name: value for name, value in output.environment.items() if value != _JOB_HEAD})
     preflight = _read_preflight(request.config.kind, result.outcome, output)
     return _make_plan(request, output, environ, now_stamp), preflight
 
@@ -367,6 +374,19 @@ def explain_end(text: str) -> str:
     if marks and all(line.startswith(("Filesystem", "tmpfs", "shm", "none")) for line in lines[marks[-1] + 1:]):
         return "It ended right after it had cleared shared memory, without a word: rlrun explain host:address"
     return ""
+
+
+def refuse_requeue(plan: Plan) -> str:
+    """Why a run of this plan that is started anew would not go on from its newest checkpoint, "" where it would."""
+    if plan.kind != "train":
+        return "a run of kind %s writes no checkpoints" % plan.kind
+    if plan.name_is_volatile:
+        return "its name is made anew at each start, and its checkpoints lie under its name (EXP_NAME)"
+    if plan.resume_mode == "disable":
+        return "resume_mode=disable"
+    words = _split(plan.launch_command)
+    every = _find_word(words, "trainer.save_freq") or plan.environment.get("TRAINER_SAVE_FREQ", "")
+    return "" if (_read_number(every) or 0) > 0 else "it saves no checkpoints (save_freq=%s)" % (every or "not told")
 
 
 def describe_node_command(plan: Plan, head: str, launch_log: str) -> str:

@@ -226,5 +226,9 @@ def is_board_name(file_name: str) -> bool:
 
 
 def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
-    """The whole group gets it: see STOP_SIGNAL."""
+    """The whole group gets it: see STOP_SIGNAL. A job that runs is told through its batch script, which tells the head's runner
+    (--batch: else Slurm would signal every process of it); one that waits is taken out of the queue."""
+    jobs = " ".join(str(job) for job in facts.get("jobs") or ())  # type: ignore[attr-defined]
+    if jobs:
+        return "scancel %s%s" % ("" if facts.get("pending") else "--batch --signal=%s " % STOP_SIGNAL, jobs)
     return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)

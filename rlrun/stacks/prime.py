@@ -30,6 +30,8 @@ DEMO = ("check reverse-text/rl", "run reverse-text/rl -- --max-steps 3", "gate",
 TAKES_OVERRIDES = True
 TAKES_RUNNER = True
 TAKES_WHOLE_BOX = False
+SLURM_WORDS = {kind: ("--slurm",) for kind in ("rl", "sft", "inference")}
+SLURM_HINT = "For example: [slurm] partition = \"gpu\" in the config, or -- --slurm.partition gpu"
 _CONFIG_CLASSES = {"rl": ("prime_rl.configs.rl", "RLConfig"), "sft": ("prime_rl.configs.sft", "SFTConfig"),
                    "inference": ("prime_rl.configs.inference", "InferenceConfig"),
                    "evals": ("prime_rl.configs.evals", "EvalsConfig")}

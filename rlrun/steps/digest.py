@@ -61,7 +61,8 @@ def shorten_parts(parts: Dict[str, str], secrets: Tuple[str, ...], limit: int = 
 def hash_sources(plan: Plan) -> Dict[str, str]:
     """sha256 of the config, of every file that it reads in, and of the runner's own script: a checkout without git has no
     commit to tell of a change in that."""
-    scripts = (os.path.join(plan.root, word) for word in plan.argv[1:])
+    argv = plan.batch.runner if plan.batch is not None else plan.argv
+    scripts = (os.path.join(plan.root, word) for word in argv[1:])
     return {path: hash_file(path) for path in plan.sources + tuple(path for path in scripts if os.path.isfile(path))}
 
 

@@ -48,6 +48,9 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
         rest += judge_host.judge_venv(plan) + judge_host.judge_ray(plan, machine.clusters)
         rest += judge_host.judge_address(plan, addresses[0] if addresses else "")
     rest += ([] if plan.is_submission else judge_host.judge_memory(plan)) + judge_host.judge_disks(plan)
+    if plan.batch is not None:
+        from . import slurm_job
+        rest += slurm_job.judge_batch(plan)
     rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
     rest += load_stack(plan.stack).judge_config(plan)
     rest += judge_config.judge_secrets(plan) + judge_config.judge_git(git)

@@ -120,10 +120,11 @@ def _prepare_runner(folder: str, keeper_pid: int) -> None:
     identity = procs.read_identity(os.getpid())
     record.write_json(folder, "keeper.json", {"pid": os.getpid(), "start_ticks": identity.start_ticks if identity else 0,
                                               "pgid": os.getpid(), "keeper": keeper_pid})
-    _raise_open_files()
+    raise_open_files()
 
 
-def _raise_open_files() -> None:
+def raise_open_files() -> None:
+    """Raises this process's limit of open files to the hard one."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
 """Step 6: the launch. Detached for good: nothing that ends rlrun, its terminal or its keeper ends the run."""
 import os
 import shutil
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterable, Optional
 
 from ..errors import MACHINE, OperatorError
 from ..host import procs
@@ -35,11 +35,17 @@ def make_environment(plan: Plan, environ: Dict[str, str]) -> Dict[str, str]:
     """The run's environment: the operator's, without the switches that would keep the runner from launching and what --drop-env
     leaves out, with the folder first on PATH that the runner takes its programs from, and with Python's output unbuffered: of
     what is buffered when a trainer is killed, its last words, no log would tell."""
-    env = {name: value for name, value in environ.items()  # what has no name can't be handed on (`env =x`)
-           if name and name not in plan.drop_env and name not in plan.dropped}
-    env.setdefault("PYTHONUNBUFFERED", "1")
+    env = make_runner_environment(environ, plan.drop_env, plan.dropped)
     if plan.path_first:
         env["PATH"] = plan.path_first + os.pathsep + env.get("PATH", os.defpath)
+    return env
+
+
+def make_runner_environment(environ: Dict[str, str], *dropped: Iterable[str]) -> Dict[str, str]:
+    """The environment of any runner: without these names, and with Python's output unbuffered."""
+    names = {name for some in dropped for name in some}
+    env = {name: value for name, value in environ.items() if name and name not in names}  # no name: can't be handed on (`env =x`)
+    env.setdefault("PYTHONUNBUFFERED", "1")
     return env
 
 

@@ -33,8 +33,13 @@ def read_back(launch: Launch, plan: Plan) -> Readback:
     text = read_head(launch.launch_log, _HEAD_BYTES).decode("utf-8", "replace")
     processes = procs.read_processes()
     tree = procs.find_descendants(processes, [launch.runner.pid]) if launch.runner.pid in processes else set()
-    told: Dict[str, Any] = load_stack(plan.stack).read_back(
-        text, plan.kind, plan.run_dir, plan.before, [processes[pid] for pid in sorted(tree)])
+    told: Dict[str, Any]
+    if plan.batch is not None:
+        from . import slurm_job
+        told = slurm_job.read_back(text, launch.record)
+    else:
+        told = load_stack(plan.stack).read_back(text, plan.kind, plan.run_dir, plan.before,
+                                                [processes[pid] for pid in sorted(tree)])
     try:
         size = os.stat(launch.launch_log).st_size
     except OSError:
@@ -52,13 +57,37 @@ def complete(record: Dict[str, Any]) -> Dict[str, Any]:
     """A record with the name and the logs that the run told, where rlrun was ended before it could write them down."""
     is_told = record.get("experiment") and (record["jobs"] or not record.get("is_submission")) and (
         not record["run_dir"] or record["train_log"] or record["jobs"])
+    is_told = is_told and not isinstance(record.get("batch"), dict)
     if is_told or not record.get("launch_log") or record.get("stack") not in STACKS:
         return record
+    if isinstance(record.get("batch"), dict):
+        return _complete_job(record)
     text = read_head(str(record["launch_log"]), _HEAD_BYTES).decode("utf-8", "replace")
     told = load_stack(str(record["stack"])).read_back(text, record["kind"], record["run_dir"], tuple(record["before"]), ())
     root = str(record.get("root") or "/")
     return dict(record, experiment=told["experiment"] or record["experiment"], jobs=told["facts"].get("jobs") or record["jobs"],
                 train_log=os.path.normpath(os.path.join(root, told["train_log"])) if told["train_log"] else "")
+
+
+def _complete_job(record: Dict[str, Any]) -> Dict[str, Any]:
+    """The record of a job whose script rlrun wrote: its name and logs are what the runner on its head tells, once it runs. What
+    sbatch said stays in `submit_log`."""
+    from . import job_nodes, slurm_job
+    submit_log = record.get("submit_log") or str(record["launch_log"])
+    told = slurm_job.read_back(read_head(submit_log, _HEAD_BYTES).decode("utf-8", "replace"), record["record"])
+    facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
+    states = job_nodes.read_nodes(record["record"])
+    record = dict(record, jobs=record["jobs"] or told["facts"]["jobs"], submit_log=submit_log, node_states=states,
+                  facts=dict(facts, job_logs=facts.get("job_logs") or told["facts"]["job_logs"], gentle=True))
+    head = next((one for one in states if one.role == "head" and one.log), None)
+    if head is None:
+        return record
+    text = read_head(head.log, _HEAD_BYTES).decode("utf-8", "replace")
+    said = load_stack(str(record["stack"])).read_back(text, record["kind"], "", (), ())
+    root = str(record.get("root") or "/")
+    paths = {name: os.path.normpath(os.path.join(root, said[name])) if said[name] else "" for name in (
+        "train_log", "vllm_log", "trials")}
+    return dict(record, launch_log=head.log, experiment=said["experiment"] or record["experiment"], **paths)
 
 
 def _absolute(plan: Plan, path: str) -> str:

@@ -48,7 +48,7 @@ def list_names(root: str) -> List[str]:
 
 def read_exit(folder: str) -> Optional[Dict[str, Any]]:
     """What a record's keeper wrote of the end, without the rest of the record; None where it did not."""
-    ended = _read_flat(_read_json(folder, "exit.json"))
+    ended = _read_flat(read_json(folder, "exit.json"))
     if ended:
         ended.update(status=_read_whole(ended.get("status")), signal=_read_text(ended.get("signal")) or None,
                      duration_seconds=_read_number(ended.get("duration_seconds")),
@@ -65,9 +65,9 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
     """One record as list_records gives it; None where `folder` is no folder."""
     if not os.path.isdir(folder):
         return None
-    record = _read_json(folder, "record.json") or {"schema": SCHEMA, "state": "unreadable"}
+    record = read_json(folder, "record.json") or {"schema": SCHEMA, "state": "unreadable"}
     for key, name in (("keeper", "keeper.json"), ("link_result", "link.json")):
-        record[key] = _read_flat(_read_json(folder, name))
+        record[key] = _read_flat(read_json(folder, name))
     record["exit"] = read_exit(folder)
     # From here on each has the type that it was written with, whoever wrote the file; what has not is not known.
     for name in _TEXTS:
@@ -92,7 +92,7 @@ def read_record(folder: str) -> Optional[Dict[str, Any]]:
 def read_notified(folder: str) -> List[Dict[str, Any]]:
     """What came of each notification: {"event", "result", "words", "output", "sent", "argv", …}, in their order; whose event is
     not told, is left out."""
-    events = (_read_json(folder, "notify.json") or {}).get("events")
+    events = (read_json(folder, "notify.json") or {}).get("events")
     found = []
     for one in events if isinstance(events, list) else ():
         flat = _read_flat(one) or {}
@@ -183,7 +183,8 @@ def _read_process(value: Any) -> Optional[Dict[str, Any]]:
     return dict(value, **numbers) if (numbers["pid"] or 0) > 0 and numbers["start_ticks"] is not None else None
 
 
-def _read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
+def read_json(folder: str, name: str) -> Optional[Dict[str, Any]]:
+    """The object in a file of a record; None where there is none, or what is there is none."""
     try:
         value = json.loads(read_file(os.path.join(folder, name)).decode("utf-8", "replace"), parse_constant=_drop_word,
                            parse_float=_parse_float, parse_int=_parse_int)

@@ -41,6 +41,9 @@ def survey(request: Request, environ: Dict[str, str], timeout_seconds: float, me
         while loads and preflight.is_running(dry_run):
             loads.pop(0)()
         plan, said, outcome = preflight.finish_dry_run(dry_run, timeout_seconds)
+        if request.slurm:
+            from . import slurm_job
+            plan = slurm_job.make_plan(plan, request.slurm, environ)
         plan = plan._replace(dropped=request.dropped or {}, inherited=inherited.find_inherited(environ).words)
         if request.dropped is not None:  # a yes to a clean start is none to any other
             plan = plan._replace(more_parts=dict(plan.more_parts, **{"--drop-env": "given"}))

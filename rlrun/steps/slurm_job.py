@@ -1,0 +1,205 @@
+"""One Slurm job for all nodes of a run whose training system has no launcher for that: its batch script, out of the plan and what
+the site asks for. The script is part of the plan, and so of the digest. Submits nothing.
+
+Facts: sbatch(1), srun(1). The script runs on the first node of the job, which is the head. A signal of Slurm's goes to every
+process of a step, trainer and all, so what is to end in good order is told by the script to the head's agent alone.
+"""
+import os
+import re
+import shutil
+import zipfile
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from ..errors import MACHINE, OperatorError
+from ..host import slurm
+from ..stacks import load_stack
+from ..text.shell import quote_words, strip_colour
+from ..values import Check, Fingerprint, Plan, SweepRule
+from . import record
+from .slurm_site import Asked
+
+SCRIPT, COPY = "job.sbatch", "rlrun.pyz"
+NODES = "nodes"  # the folder in the record in which each node tells how it is
+RECORD, DIGEST = "<record>", "<digest>"
+SIGNAL = "--signal=B:USR1@120"
+_GPU_OPTIONS = {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# How long srun lets the other nodes live on once the head's runner has ended.
+_WAIT_SECONDS = 10
+
+
+class Batch(NamedTuple):
+    """A job's script, with `<record>` and `<digest>` in place of what is known at the launch only."""
+
+    script: str
+    options: Dict[str, str]  # as sbatch will take them, those of its own variables (SBATCH_*) too
+    runner: Tuple[str, ...]  # what each node starts
+    program: Tuple[str, str]
+    files: Tuple[str, ...]
+    requeue: bool
+    head_variable: str
+
+
+def make_plan(plan: Plan, asked: Asked, environ: Dict[str, str]) -> Plan:
+    """The plan as a job for all its nodes: nothing of this machine is taken or swept."""
+    script = _write_script(plan, asked)
+    options = slurm.read_directives(script, environ)
+    log = os.path.join(plan.root, record.FOLDER, "<record>", "job_<id>.log")
+    board = "a job's log is linked by nobody: once it exists, ln -s it into a directory that the board serves"
+    rows = [("Slurm", _show_options(options)), ("naming", "project=%s  exp=%s%s" % (
+        plan.project or "unknown", plan.experiment or "unknown", "   (made anew on each node)" if plan.name_is_volatile else "")),
+            ("logs", "%s\nboard: %s" % (plan.train_log or "unknown", board))] if plan.block else []
+    if plan.sweep.words:
+        rows.append(("sweep", "on every node of the job, before its runner starts: %s" % plan.sweep.words))
+    return plan._replace(
+        argv=("sbatch", "%s/%s" % (RECORD, SCRIPT)), is_submission=True, is_short=True, takes_whole_box=False, ports=(),
+        gpu_count=0, sweep=SweepRule((), (), "", True), has_board=False, second_look=plan.second_look + tuple(rows),
+        log_note="%s, and logs/launch_<time>_<node>.log of each node" % log, ray_dir="",
+        stage="Slurm starts it when its nodes are free; each node is checked before its runner starts",
+        more_parts=dict(plan.more_parts, **{"batch script": script, "Slurm options": _show_options(options),
+                                            "runner": quote_words(plan.argv)}),
+        batch=Batch(script, options, plan.argv, asked.program, asked.files, asked.requeue, plan.topology.head_variable))
+
+
+def _show_options(options: Dict[str, str]) -> str:
+    return "  ".join(name + ("=" + value if value else "") for name, value in options.items() if name not in (
+        "output", "open-mode", "job-name", "ntasks-per-node"))
+
+
+def _write_script(plan: Plan, asked: Asked) -> str:
+    title = load_stack(plan.stack).TITLE
+    nodes = plan.topology.nodes
+    wanted = slurm.read_directives("\n".join("#SBATCH " + line for _, line in asked.sbatch))
+    name = _UNSAFE.sub("_", os.path.splitext(os.path.basename(plan.config))[0])[:60]
+    lines = ["#!/usr/bin/env bash",
+             "# %s %s on %d node%s: %s" % (title, plan.kind, nodes, "" if nodes == 1 else "s", _show(plan.config_shown)),
+             "# Written by rlrun for plan %s. Handed in once, by: sbatch %s/%s" % (DIGEST, RECORD, SCRIPT),
+             "#", "# From the plan: its nodes with all that is on them, one task each.",
+             "#SBATCH --job-name=%s" % name, "#SBATCH --nodes=%d" % nodes, "#SBATCH --ntasks-per-node=1"]
+    if plan.takes_whole_box:
+        lines += ["#SBATCH --exclusive"] + ([] if {"mem", "mem-per-cpu", "mem-per-gpu"} & set(wanted) else ["#SBATCH --mem=0"])
+    if plan.gpu_count and not _GPU_OPTIONS & set(wanted):
+        lines.append("#SBATCH --gres=gpu:%d" % plan.gpu_count)
+    lines += ["# What this script and rlrun on the nodes say, one attempt after the other.",
+              "#SBATCH --output=%s/job_%%j.log" % RECORD, "#SBATCH --open-mode=append"]
+    if asked.requeue:
+        lines += ["# Started again after a node failed or it was preempted: it goes on from its newest checkpoint.",
+                  "#SBATCH --requeue"]
+    else:
+        lines += ["# Never started a second time by itself.", "#SBATCH --no-requeue"]
+    if "signal" not in wanted:
+        lines += ["# So many seconds before the time limit this script is told, and tells the head's runner.",
+                  "#SBATCH " + SIGNAL]
+    last = ""
+    for where, line in asked.sbatch:
+        lines += ["# From %s." % _show(where)] if where != last else []
+        lines.append("#SBATCH " + line)
+        last = where
+    return "\n".join(lines + _write_body(plan, asked)) + "\n"
+
+
+def _write_body(plan: Plan, asked: Asked) -> List[str]:
+    nodes, head = plan.topology.nodes, plan.topology.head_variable
+    options = " ".join(line for _, line in asked.srun)
+    return [
+        "", "set -u", "cd %s || exit" % quote_words([plan.root]),
+        "export SLURM_CPU_BIND=none  # a task gets all of its node",
+        "# In the environment and in no command line: a runner that clears its node kills by words in command lines, and a",
+        "# path may hold such a word.",
+        "export RLRUN_RECORD=%s" % RECORD, "export RLRUN_PYTHON=%s" % quote_words(asked.program[:1]),
+        "export RLRUN_PYZ=$RLRUN_RECORD/%s" % COPY,
+        "# The head is this node, the first one of the job, by the address that its runner takes for its own.",
+        "read -r %s _ < <(hostname -I) || { echo \"this node has no address: hostname -I printed none\" >&2; exit 1; }" % head,
+        "export %s" % head,
+        "each=(srun --export=ALL --nodes=%d --ntasks=%d --ntasks-per-node=1%s)" % (
+            nodes, nodes, " " + options if options else ""),
+        "head=$RLRUN_RECORD/%s/head-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.pid  # of the head's agent, once it lives" % NODES,
+        "", "came=", "stopping=", "running=",
+        "stop() {  # told to end: the head's runner is, in good order, so that it can write a checkpoint",
+        "    came=1 stopping=1",
+        "    echo \"$1: ending\"",
+        "    [ -n \"$running\" ] || { kill -s TERM \"$step\" 2>/dev/null; return; }",
+        "    until [ -s \"$head\" ] || ! kill -0 \"$step\" 2>/dev/null; do sleep 0.2; done",
+        "    [ ! -s \"$head\" ] || kill -s INT \"$(cat \"$head\")\"",
+        "}",
+        "await() {  # bash's own wait is over with each signal that comes",
+        "    while came=; wait \"$step\"; code=$?; [ -n \"$came\" ]; do :; done",
+        "}",
+        "trap 'stop \"the time limit is near\"' USR1", "trap 'stop \"told to stop\"' INT TERM",
+        "", "echo \"$(date -u +%%FT%%TZ) job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, head $(hostname -s) $%s\"" % head,
+        "# 1. Is each node fit for this run, and is it still the plan that was confirmed? One that is not ends the job, before",
+        "#    a runner has started anywhere.",
+        "\"${each[@]}\" sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node check' &", "step=$!", "await",
+        "[ \"$code\" = 0 ] && [ -z \"$stopping\" ] || exit $((code ? code : 130))",
+        "# 2. The runner on each node. The others stay until the head's has ended, or Slurm would clear them away.",
+        "\"${each[@]}\" --kill-on-bad-exit=1 --wait=%d sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node run' &" % _WAIT_SECONDS,
+        "step=$! running=1",
+        "await", "[ ! -s \"${head%.pid}.code\" ] || code=$(cat \"${head%.pid}.code\")  # its runner's, once that has ended",
+        "echo \"$(date -u +%FT%TZ) ends with $code\"", "exit \"$code\""]
+
+
+def _show(text: str) -> str:
+    """A word for a comment: no line's end in it."""
+    return re.sub(r"[\x00-\x1f\x7f]", "?", text)
+
+
+def judge_batch(plan: Plan) -> List[Check]:
+    """What would make a job of this plan useless, told before it waits for hours: a head that is named already, and a second
+    start that would not resume. Nothing for a plan that is no job of ours."""
+    if plan.batch is None:
+        return []
+    checks = []
+    if plan.topology.head:
+        checks.append(Check("live", "slurm:head", "blocks", "the config sets %s=%s, and Slurm picks the nodes: all of them would "
+                            "wait for a head that is none of them" % (plan.topology.head_variable, plan.topology.head),
+                            "Leave it unset there, or write %s=${%s:-…}: the job sets it to its first node's address." % (
+                                (plan.topology.head_variable,) * 2)))
+    words = str(load_stack(plan.stack).refuse_requeue(plan)) if plan.batch.requeue else ""
+    if words:
+        checks.append(Check("live", "slurm:requeue", "blocks", "with --requeue Slurm may start it a second time, and it would "
+                            "not resume: %s" % words, "Mend that in the config, or leave --requeue away."))
+    return checks
+
+
+def write(plan: Plan, paths: record.Paths, print_: Fingerprint) -> Plan:
+    """Writes script and a copy of this rlrun into the record, so that a job which waits for days depends on nothing else of ours;
+    the plan with the command that hands the job in. OperatorError (exit 5) where that can't be done: nothing was handed in."""
+    folder, script = paths.record, fill_script(plan, paths.record, print_.digest)
+    copy = os.path.join(folder, COPY)
+    try:
+        os.mkdir(os.path.join(folder, NODES), 0o755)
+        record.write_file(os.path.join(folder, SCRIPT), script)
+        shutil.copyfile(plan.batch.program[1], copy)
+    except OSError as error:
+        raise record.refuse_write(error, folder)
+    if not zipfile.is_zipfile(copy):
+        raise OperatorError("%s is no rlrun any more: a job would find nothing to run" % plan.batch.program[1],
+                            "It was replaced a moment ago, or this rlrun does not run from its one file. Start the file itself.",
+                            MACHINE, "program")
+    return plan._replace(argv=("sbatch", os.path.join(folder, SCRIPT)))
+
+
+def fill_script(plan: Plan, folder: str, digest: str) -> str:
+    """The script as it is handed in. `folder`: the record's."""
+    output = "#SBATCH --output=%s" % quote_words([folder.replace("%", "%%") + "/job_%j.log"])
+    script = str(plan.batch.script).replace("#SBATCH --output=%s/job_%%j.log" % RECORD, output)
+    return script.replace("=" + RECORD, "=" + quote_words([folder])).replace(RECORD, folder).replace(DIGEST, digest)
+
+
+def read_back(text: str, folder: str) -> Dict[str, Any]:
+    """What sbatch said at the launch, as a stack's read_back gives it. `folder`: the record's."""
+    plain = strip_colour(text)
+    jobs = slurm.parse_submitted(plain)
+    logs = {job: os.path.join(folder, "job_%s.log" % job) for job in jobs}
+    errors = [line for line in plain.split("\n") if line.startswith(("sbatch: error:", "sbatch: fatal:"))]
+    rows = [("job", ", ".join(jobs)), ("job log", logs[jobs[0]]), ("nodes", os.path.join(folder, NODES))] if jobs else []
+    return {"experiment": "", "train_log": "", "vllm_log": "", "trials": "", "verdict": "", "fatal": errors[:5],
+            "rows": [("script", os.path.join(folder, SCRIPT))] + rows,
+            "facts": {"jobs": list(jobs), "job_logs": logs, "gentle": True, "pids": {}, "is_up": False}}
+
+
+def describe(batch: Batch, stop_signal: str, drop_env: Sequence[str]) -> Dict[str, object]:
+    """What the record keeps of a job, for the agents on its nodes and for whoever looks at it later."""
+    return {"runner_argv": list(batch.runner), "stop_signal": stop_signal, "drop_env": list(drop_env), "requeue": batch.requeue,
+            "options": dict(batch.options), "site_files": list(batch.files), "script": SCRIPT,
+            "head_variable": batch.head_variable}

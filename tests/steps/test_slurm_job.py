@@ -1,0 +1,119 @@
+"""The batch script of a job and what the site asks for: what is written, what is refused, what goes into the digest."""
+import os
+import subprocess
+
+import pytest
+
+from rlrun.errors import OperatorError
+from rlrun.host import slurm
+from rlrun.steps import slurm_job, slurm_site
+from rlrun.values import Topology
+
+from .made import make_plan
+
+PROGRAM = ("/usr/bin/python3", "/opt/rlrun.pyz")
+
+
+def ask(tmp_path, sbatch=(), srun=(), requeue=False, program=PROGRAM):
+    return slurm_site.read_asked(sbatch, srun, requeue, str(tmp_path), program)
+
+
+def make_job(tmp_path, environ=None, asked=None, **given):
+    plan = make_plan(root=str(tmp_path), topology=Topology(3, "", "MASTER_ADDR", 6379, ""), **given)
+    return slurm_job.make_plan(plan, asked or ask(tmp_path), environ or {})
+
+
+def test_the_plan_decides_nodes_and_gpus(tmp_path):
+    job = make_job(tmp_path)
+    assert {"nodes": "3", "gres": "gpu:8", "exclusive": "", "mem": "0", "no-requeue": "", "signal": "B:USR1@120"}.items() \
+        <= job.batch.options.items()
+    assert job.is_submission and job.ports == () and job.gpu_count == 0 and not job.sweep.process_patterns
+    assert job.batch.runner == ("bash", "scripts/train/train.sh", "scripts/train/configs/x.env")
+    assert "--nodes=3 --ntasks=3" in job.batch.script and "read -r MASTER_ADDR _" in job.batch.script
+
+
+def test_a_later_option_wins_and_the_site_may_ask_for_gpus_and_memory_in_its_own_way(tmp_path):
+    (tmp_path / "rlrun.ini").write_text("[slurm]\nsbatch = --partition=old\n  --gpus-per-node=h100:8\n  --mem=900G\n"
+                                        "srun = --mpi=none\n")
+    job = make_job(tmp_path, asked=ask(tmp_path, ["--partition=new", '--comment="a b"'], ["--gres=none"]))
+    options = job.batch.options
+    assert [options[name] for name in ("partition", "gpus-per-node", "mem", "comment")] == ["new", "h100:8", "900G", "a b"]
+    assert "gres" not in options
+    assert "--ntasks-per-node=1 --mpi=none --gres=none)" in job.batch.script
+    assert job.batch.files == (str(tmp_path / "rlrun.ini"),)
+    assert make_job(tmp_path, {"SBATCH_PARTITION": "leaked"}).batch.options["partition"] == "leaked"
+
+
+def test_the_file_beside_rlrun_comes_before_that_in_the_checkout(tmp_path):
+    beside = tmp_path / "bin"
+    beside.mkdir()
+    (beside / "rlrun.ini").write_text("[slurm]\nsbatch = --account=all\n  --qos=low\n")
+    (tmp_path / "rlrun.ini").write_text("[slurm]\nsbatch = --account=rl\n")
+    asked = ask(tmp_path, program=("/usr/bin/python3", str(beside / "rlrun.pyz")))
+    assert [line for _, line in asked.sbatch] == ["--account=all", "--qos=low", "--account=rl"]
+
+
+@pytest.mark.parametrize("text", [
+    "[slurm]\nsbtach = --partition=x\n", "[other]\na = b\n", "sbatch = x\n", "[slurm]\nsbatch = -p x\nsbatch = y\n",
+    "[slurm]\nsbatch = partition=x\n", "[slurm]\nsbatch = --nodes=4\n", "[slurm]\nsbatch = --x='\n"])
+def test_a_site_file_that_says_something_else_is_refused(tmp_path, text):
+    (tmp_path / "rlrun.ini").write_text(text)
+    with pytest.raises(OperatorError) as caught:
+        ask(tmp_path)
+    assert caught.value.code == 2 and caught.value.hint and str(tmp_path / "rlrun.ini") in caught.value.message
+
+
+@pytest.mark.parametrize("line", ["--array=0-3", "-N2", "-N 2", "-o /x", "--wrap=ls", "--requeue", "-p a\n#SBATCH -N9", "-",
+                                  "--qos=x --ntasks=3", "--export=NONE", "#", ""])
+def test_what_the_plan_decides_can_not_be_asked_for(tmp_path, line):
+    with pytest.raises(OperatorError) as caught:
+        ask(tmp_path, [line])
+    assert caught.value.code == 2 and caught.value.hint
+
+
+def test_the_script_is_part_of_the_digest(tmp_path):
+    parts = [make_job(tmp_path, asked=ask(tmp_path, words)).more_parts for words in (["--time=1:00"], ["--time=2:00"])]
+    assert parts[0]["batch script"] != parts[1]["batch script"]
+    assert parts[0] == make_job(tmp_path, asked=ask(tmp_path, ["--time=1:00"])).more_parts
+
+
+def test_a_written_script_is_sound_and_names_its_record(tmp_path):
+    folder = tmp_path / "a 100% record"
+    folder.mkdir()
+    job = make_job(tmp_path, asked=ask(tmp_path, ["--time=1:00"]), config_shown="scripts/a\nb.env")
+    script = slurm_job.fill_script(job, str(folder), "3f9c2a71")
+    assert "<record>" not in script and "<digest>" not in script and "3f9c2a71" in script
+    path = folder / "job.sbatch"
+    path.write_text(script)
+    assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+    asked = slurm.read_directives(script)
+    assert asked["output"] == str(folder).replace("%", "%%") + "/job_%j.log" and asked["time"] == "1:00"
+    told = subprocess.run(["bash", "-c", script[script.index("export RLRUN_RECORD"):].split("\n")[0] + '; echo "$RLRUN_RECORD"'],
+                          stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert told.strip() == str(folder)
+
+
+@pytest.mark.parametrize("given, word", [
+    ({}, ""), ({"name_is_volatile": True}, "EXP_NAME"), ({"resume_mode": "disable"}, "resume_mode"),
+    ({"launch_command": "x trainer.save_freq=-1"}, "save_freq"), ({"launch_command": "x"}, "save_freq"),
+    ({"kind": "eval"}, "eval")])
+def test_a_second_start_has_to_resume(tmp_path, given, word):
+    given = dict({"launch_command": "x trainer.save_freq=5"}, **given)
+    job = make_job(tmp_path, asked=ask(tmp_path, requeue=True), **given)
+    checks = slurm_job.judge_batch(job)
+    assert [check.name for check in checks] == (["slurm:requeue"] if word else [])
+    assert not word or word in checks[0].detail
+    assert ("requeue" in job.batch.options) and "no-requeue" not in job.batch.options
+
+
+def test_a_head_that_the_config_names_is_none_of_the_jobs(tmp_path):
+    plan = make_plan(root=str(tmp_path), topology=Topology(2, "10.0.0.1", "MASTER_ADDR", 6379, ""))
+    checks = slurm_job.judge_batch(slurm_job.make_plan(plan, ask(tmp_path), {}))
+    assert [(check.name, check.status) for check in checks] == [("slurm:head", "blocks")] and "10.0.0.1" in checks[0].detail
+
+
+def test_what_sbatch_says_is_read(tmp_path):
+    told = slurm_job.read_back("Submitted batch job 12\n", str(tmp_path))
+    assert told["facts"]["jobs"] == ["12"] and told["facts"]["job_logs"] == {"12": os.path.join(str(tmp_path), "job_12.log")}
+    failed = slurm_job.read_back("sbatch: error: invalid partition specified: x\nsbatch: error: Batch failed\n", "/r")
+    assert failed["facts"]["jobs"] == [] and failed["fatal"][0] == "sbatch: error: invalid partition specified: x"
