@@ -13,6 +13,7 @@ _ALL_LINES = 40
 _MANY_CHARACTERS = 160
 _COMMANDS = ("overrides", "argv", "launch command", "block")  # the block is text, the others lists of words
 _FIRST = ("kind", "root", "gpus")
+_BATCH = ("Slurm options", "batch script")
 _LAST = ("commit", "dirty files", "deleted paths")
 
 _HASH = re.compile(r"(?:sha256:)?[0-9a-f]{16,64}\Z")
@@ -66,7 +67,8 @@ def compare(old: Content, new: Content) -> Tuple[Move, ...]:
         found.append(_hide("overrides"))
     elif dark and not found:  # else that is what changed it
         found.append(_hide(dark[-1])._replace(words="the run configuration changed"))
-    found += compare_values([name for name in names if name not in _FIRST + _COMMANDS + _LAST + tuple(variables)
+    found += [move for name in _BATCH if name in names for move in _compare_batch(name, old.parts.get(name), new.parts.get(name))]
+    found += compare_values([name for name in names if name not in _FIRST + _COMMANDS + _LAST + _BATCH + tuple(variables)
                              and not name.startswith("file ")])
     found += compare_values(("commit",))
     if "dirty files" in names:
@@ -230,6 +232,15 @@ def _compare_block(name: str, old: Optional[str], new: Optional[str]) -> List[Mo
              for key, was, now in diff(read_labels(old or ""), read_labels(new or ""))
              if key or re.search(r"\w", (was or "") + (now or ""))]  # a ruled line says nothing
     return moves or [_hide(name)]
+
+
+def _compare_batch(name: str, old: Optional[str], new: Optional[str]) -> List[Move]:
+    """What a job asks of Slurm, option by option, and its script line by line, without the lines that ask for it again."""
+    if _is_dark(old) or _is_dark(new):
+        return [_hide(name, _change(old, new))] if old is None or new is None or name == _BATCH[1] else []
+    sides = [[Entry("", word) for word in re.split(r"  |\n", side or "") if word and not word.startswith("#")]
+             for side in (old, new)]
+    return [_make_move("Slurm option" if name == _BATCH[0] else name, was, now) for _, was, now in diff(*sides)]
 
 
 def _is_told(move: Move, pairs: Set[Tuple[str, str]]) -> bool:

@@ -165,3 +165,13 @@ def test_long_and_repeating_texts_are_compared_too():
 def test_any_two_texts_can_be_compared(one, other):
     told = words(content(one, block=one, argv=one, commit=one), content(other, block=other, argv=other, commit=other))
     assert bool(told) == (one != other) and not any("\n" in line or "\x1b" in line for line in told)
+
+
+def test_of_a_job_the_options_and_lines_that_moved_are_told_once():
+    script = "#!/bin/sh\n#SBATCH --nodes=2\n%seach=(srun --nodes=2%s)\nexit\n"
+    old = Content({"Slurm options": "nodes=2  exclusive", "batch script": script % ("", "")}, {}, {})
+    new = Content({"Slurm options": "nodes=2  exclusive  time=3",
+                   "batch script": script % ("#SBATCH --time=3\n", " -v")}, {}, {})
+    assert describe(compare(old, new)) == [
+        "Slurm option is new: time=3", "batch script changed: each=(srun --nodes=2) → each=(srun --nodes=2 -v)"]
+    assert describe(compare(old, Content({}, {}, {}))) == ["Slurm options is gone", "batch script is gone"]
