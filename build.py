@@ -124,21 +124,29 @@ def shrink_lines(source: bytes) -> List[str]:
 def find_docstrings(tree: ast.AST) -> Iterator[Tuple[Any, bool]]:
     """The docstrings of a module, its classes and functions, each with whether nothing else is in that body."""
     for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             yield node.body[0], len(node.body) == 1 and not isinstance(node, ast.Module)
 
 
-def describe_code(source: bytes, keeps_docstrings: bool) -> str:
-    """What a module does and on which line, for a comparison: its syntax tree, with docstrings out of it."""
-    tree = ast.parse(source)
-    for node in [] if keeps_docstrings else list(ast.walk(tree)):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
-            del node.body[0]
-        if isinstance(node, DOCUMENTED[1:]) and not node.body:
-            node.body.append(ast.Pass())
-    places = [(type(node).__name__, node.lineno) for node in ast.walk(tree)
-              if hasattr(node, "lineno") and not isinstance(node, ast.Pass)]
-    return "%s %s" % (ast.dump(tree), places)
+def describe_code(source: bytes, keeps_docstrings: bool) -> List[Any]:
+    """What a module does and on which line, for a comparison: its syntax tree laid flat, without docstrings."""
+    found: List[Any] = []
+    left: List[Any] = [ast.parse(source)]
+    while left:
+        node = left.pop()
+        if isinstance(node, list):
+            found.append(len(node))
+            left.extend(node)
+        elif isinstance(node, ast.AST):
+            if not keeps_docstrings and isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+                if not node.body and not isinstance(node, ast.Module):
+                    node.body.append(ast.Pass())
+            found.append((type(node), 0 if isinstance(node, ast.Pass) else getattr(node, "lineno", 0)))
+            left.extend([getattr(node, name, None) for name in node._fields])
+        else:
+            found.append(repr(node))  # 1, 1.0 and True are equal, and not the same
+    return found
 
 
 def collect_entries() -> Dict[str, bytes]:

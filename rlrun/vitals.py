@@ -139,7 +139,8 @@ class GateResult(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a run ended. `how`: "ended well", "ended early", "failed", "killed", "died without trace", "ended"."""
+    """How a run ended. `how`: "ended well", "ended early", "failed", "killed", "died without trace", "ended", "joined" (of a
+    worker's runner, which has nothing more to do)."""
 
     how: str
     words: str
@@ -147,6 +148,35 @@ class Ending(NamedTuple):
     signal: str
     first_error: Optional[Quote]
     advice: Tuple[str, ...] = ()
+
+
+class JoinTold(NamedTuple):
+    """What a node's own launch log tells of joining the others. `state`: of the head "begun", "waiting" (its cluster is being
+    started), "started" (it looks whether all have joined), "joined", "failed"; of a worker "begun", "waiting" (for the head),
+    "started", "joined"."""
+
+    role: str  # head or worker
+    address: str  # of the head, host:port; "" where it is not told
+    local: str
+    nodes: int
+    python: str  # the runner's interpreter
+    state: str
+    looks: int  # so many times the head looks before it gives up, with a pause behind each look
+    pause_seconds: int
+
+
+class Joining(NamedTuple):
+    """How many of a run's nodes have joined its head, while it waits for them. `joined` is None where that could not be had, and
+    then `told_by` says why."""
+
+    nodes: int
+    joined: Optional[int]
+    members: Tuple[str, ...]  # `10.0.0.1 (n1)`, as far as they are told
+    missing: Tuple[str, ...]  # hosts that are known to belong to it and have not joined
+    others: Tuple[Tuple[str, str], ...]  # host and what its launch log beside the head's tells
+    told_by: str
+    left_seconds: Optional[float]  # until the head gives up, at least; None where it can't be told
+    left_from: str  # what that rests on
 
 
 class Target(NamedTuple):
@@ -197,3 +227,4 @@ class Status(NamedTuple):
     notes: Tuple[str, ...]
     tracks: Dict[str, Track]
     now_seconds: float
+    joining: Optional[Joining] = None  # while the head waits for the other nodes

@@ -3,6 +3,9 @@
 Fixtures, each a value or a function:
 
     pyz                             path of rlrun.pyz, built once for all test workers from the tree as it is
+    quick_pyz                       the same with its modules compiled beside their sources, for the Python of the tests: half of
+                                    the time of most tests would go into that
+    quicken(python)                 the same for another Python
     run_pyz(args, ...)              runs it, gives the CompletedProcess with text; see the function for the options
     each_python                     the test runs once under every Python >= 3.6 found here, and gets its path
     edge_python                     the same under the oldest and the newest alone: for what differs by version little
@@ -21,6 +24,7 @@ A test waits for a condition, never for a time, and asserts no time either.
 import fcntl
 import functools
 import glob
+import hashlib
 import os
 import shutil
 import subprocess
@@ -45,6 +49,7 @@ _LOOPBACK_UP = "%s link set lo up" % _IP if _IP else (
 
 # What waits long by itself comes first, so that the rest runs beside it and no worker is left alone with it in the end.
 LONG_FIRST = (
+    "test_jobs_are_told_from_the_queue_to_their_end",
     "test_cron_launches_once_and_the_run_outlives_it",
     "test_a_run_that_says_nothing_for_a_minute_is_exit_4_and_left_alone",
     "test_G5_hang_is_bounded_and_leaves_nothing",
@@ -57,6 +62,8 @@ LONG_FIRST = (
     "test_demo_ends_at_its_own_pace",
     "test_S3_S7_P17_a_whole_life_under_every_python",
     "test_core_under_every_python",
+    "test_who_waits_and_who_gave_up",
+    "test_two_nodes_join_by_a_real_ray",
 )
 
 # A busy machine is no failure.
@@ -131,6 +138,24 @@ def pyz(shared_folder: Path) -> str:
     return str(target)
 
 
+@pytest.fixture(scope="session")
+def quicken(pyz: str, shared_folder: Path) -> Callable[[str], str]:
+    """quicken(python) -> rlrun.pyz with the bytecode of its modules for that Python, made once for all test workers."""
+    def make(python: str) -> str:
+        target = shared_folder / ("quick-%s.pyz" % hashlib.sha256(python.encode()).hexdigest()[:8])
+        with open("%s.lock" % target, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                subprocess.run([python, "-W", "error", str(ROOT / "tests" / "quicken.py"), pyz, str(target)], check=True)
+        return str(target)
+    return functools.lru_cache(maxsize=None)(make)
+
+
+@pytest.fixture(scope="session")
+def quick_pyz(quicken: Callable[[str], str]) -> str:
+    return quicken(sys.executable)
+
+
 @pytest.fixture
 def clean_env(tmp_path: Path) -> Dict[str, str]:
     home = tmp_path / "home"
@@ -187,12 +212,13 @@ def boxed(clean_env: Dict[str, str]) -> Run:
 
 
 @pytest.fixture
-def run_pyz(pyz: str, clean_env: Dict[str, str], boxed: Run) -> Run:
+def run_pyz(quicken: Callable[[str], str], clean_env: Dict[str, str], boxed: Run) -> Run:
     def run(args: Sequence[object], *, python: str = sys.executable, env: Optional[Dict[str, str]] = None,
             cwd: Optional[object] = None, input: Optional[str] = None, timeout: float = TIMEOUT_SECONDS,
-            is_boxed: bool = False, path: str = pyz) -> "subprocess.CompletedProcess[str]":
-        """`python rlrun.pyz args`. Without `input` stdin is empty. What was launched outlives it, unless `is_boxed`."""
-        argv = [python, path] + [str(word) for word in args]
+            is_boxed: bool = False, path: str = "") -> "subprocess.CompletedProcess[str]":
+        """`python rlrun.pyz args`, compiled for that Python. Without `input` stdin is empty. What was launched outlives it,
+        unless `is_boxed`."""
+        argv = [python, path or quicken(python)] + [str(word) for word in args]
         if is_boxed:
             return boxed(argv, env=env, cwd=cwd, input=input, timeout=timeout)
         return _run(argv, clean_env if env is None else env, cwd, input, timeout)

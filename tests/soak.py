@@ -17,7 +17,7 @@ import sys
 import pytest
 
 from e2e import kills
-from e2e.conftest import play, quick_pyz, root, scene, shared_checkout  # noqa: F401  (fixtures)
+from e2e.conftest import play, root, scene, shared_checkout  # noqa: F401  (fixtures)
 from e2e.test_two_at_once import find_faults, play_rush
 
 ROUNDS, SIZE, SECONDS, SEED = (int(os.environ.get("SOAK_" + name) or default) for name, default in (

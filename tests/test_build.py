@@ -1,5 +1,6 @@
 """build.py, and the one file that it makes: the same bytes from the same tree, and it starts wherever it is put."""
 import bz2
+import functools
 import hashlib
 import importlib.util
 import io
@@ -136,6 +137,11 @@ def test_a_failed_build_leaves_the_old_file(tree, tmp_path):
 
 
 # From here on it is the shipped file itself that runs.
+
+@pytest.fixture
+def run_pyz(run_pyz, pyz):
+    return functools.partial(run_pyz, path=pyz)
+
 
 def is_version(done, path):
     digest = hashlib.sha256(Path(str(path)).read_bytes()).hexdigest()

@@ -23,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "FILE, and rlrun's own copy in logs/rlrun/plans/; what moved until then is told")
     parser.add_argument("--valid-for", type=_parse_validity, default=None, metavar="TIME", help="how long the saved plan may be "
                         "launched: 12h, 90m (default: until something of it changes)")
+    parser.add_argument("--node-of", default="", metavar="DIGEST", help="as another node of the run that this plan is of: the "
+                        "line that `rlrun nodes CONFIG --check` prints begins with it")
 
 
 def _parse_validity(word: str) -> float:
@@ -39,6 +41,9 @@ def _parse_validity(word: str) -> float:
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """Prints the report. Exit 0 where nothing blocks, 1 otherwise."""
+    if options.node_of:
+        from . import node_of
+        return node_of.run(options, terminal, overrides)
     where = shared.read_where(options, overrides)
     _check_options(options)
     request = shared.find_request(where, terminal)

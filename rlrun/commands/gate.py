@@ -6,14 +6,14 @@ from typing import Any, Dict, List, Tuple
 
 from ..errors import BLOCKED, NOT_REACHED, OK, RUN_ENDED, USAGE, OperatorError
 from ..stacks import load_health
-from ..steps import examine, grow, judge_gate, shape_status
+from ..steps import examine, grow, jobs, joining, judge_gate, shape_status
 from ..steps.judge_gate import Judged
 from ..text import terminal as term
 from ..text import vitals_report
 from ..text.durations import format_elapsed, parse_duration
 from ..text.redact import redact
 from ..text.shell import escape_controls, quote_words
-from ..vitals import Status
+from ..vitals import Status, Target
 from . import status as status_command
 
 _TIMEOUT = "60m"
@@ -40,6 +40,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if options.step < 0:
         raise OperatorError("--step: a step is 0 or more", "rlrun gate --step 5", USAGE, "usage")
     target = status_command.pick_target(options.run, options.root, terminal, "gate")
+    _refuse_worker(target)
     if not judge_gate.has_gates(target.stack, target.kind):
         raise OperatorError("a run of kind %s tells no steps, so there is no gate" % (target.kind or "unknown"),
                             "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")
@@ -52,6 +53,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     while True:
         judged = judge_gate.judge(growing, options.step)
         now = time.monotonic()
+        if growing.target.state == "over" and judged.step is None:
+            _refuse_worker(growing.target)
         if growing.target.state == "over" and judged.code != BLOCKED and (judged.code is None or _has_ended_badly(growing)):
             return _finish(growing, judged._replace(code=RUN_ENDED), terminal)
         if judged.code is not None:
@@ -72,6 +75,13 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         growing = grow.update(growing, target)
 
 
+def _refuse_worker(target: Target) -> None:
+    if joining.is_worker(target):
+        raise OperatorError("this is a worker's part of a run on several nodes: it joins the head, and tells no steps",
+                            "Ask on the head's node: rlrun gate; of this one: rlrun status %s" % (target.id or target.name),
+                            USAGE, "no-gate")
+
+
 def _has_ended_badly(growing: grow.Growing) -> bool:
     return status_command.pick_code(examine.examine(growing.target, growing.evidence, time.time())) == RUN_ENDED
 
@@ -82,8 +92,10 @@ def _describe_wait(growing: grow.Growing, judged: Judged) -> str:
     last = [point.step for track in growing.evidence.tracks.values() for point in track.points if point.is_training]
     if last:
         return "at step %d" % max(last)
-    states = ["job %s %s" % pair for pair in growing.target.jobs]
-    return examine.find_stage(load_health(growing.target.stack), growing.evidence) or "; ".join(states) or "no step yet"
+    states = jobs.tell_jobs(growing.target, True)  # without what changes at every look: it is told once a change
+    if jobs.is_waiting(growing.target):
+        return states
+    return examine.find_stage(load_health(growing.target.stack), growing.evidence) or states or "no step yet"
 
 
 def _finish(growing: grow.Growing, judged: Judged, terminal: term.Terminal, limit: float = 0.0) -> int:

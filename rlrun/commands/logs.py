@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 from ..errors import OK, USAGE, OperatorError
 from ..stacks import load_health
-from ..steps import follow_logs, follow_run
+from ..steps import follow_logs, follow_run, jobs
 from ..steps.shape_status import shape_candidate
 from ..text import terminal as term
 from ..text.redact import redact
@@ -53,7 +53,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     _refuse_options(options)
     which, word = follow_logs.split_which(options.which, options.run)
     target = pick_target(word, options.root, terminal)
-    for note in target.notes:
+    for note in target.notes + ((jobs.tell_jobs(target),) if jobs.is_waiting(target) else ()):
         term.print_note(terminal, escape_controls(note))
     logs = follow_logs.list_logs(target)
     which = which or follow_logs.find_path(logs, word)

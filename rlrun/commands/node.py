@@ -1,18 +1,23 @@
 """`rlrun node check|run`: a Slurm job's part on one node, called by the job's batch script. What it prints is the job's log."""
 import argparse
 import os
-from typing import Any, Tuple
+import time
+from typing import Any, List, Sequence, Tuple
 
 from ..errors import BLOCKED, OK, OperatorError
+from ..health import tail
 from ..steps import in_job, keeper, survey
 from ..text import terminal as term
-from ..text.redact import redact
-from ..text.shell import escape_controls
+from ..text.durations import format_elapsed
+from ..text.redact import find_secrets, redact
+from ..text.shell import escape_controls, strip_colour
+from ..values import Check
 from . import surveying
 
 _TITLE = b"rlrun: node"
-# What a task of a job is bound to meet.
-_EXPECTED = ("env:inherited", "session:ends", "session:stands", "host:worker", "name:volatile", "log:overwrite", "resume:silent")
+_REST_SECONDS = 60.0  # for what a check reads beside the runner's own
+_TAIL_LINES = 8
+_LINE_WIDTH = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,45 +27,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
-    """Exit 0: fit for the run; the run ended well, or was told to end. 1: blocked. Else the runner's own code (128 and the number
-    of a signal)."""
+    """Exit 0: fit for the run; the run ended well, or the step was ended. 1: blocked. 5: the runner could not be started. Else
+    the runner's own code (128 and the number of a signal)."""
     task = in_job.read_task(os.environ)
+    agent = in_job.heed_signals(str(task.record["batch"].get("stop_signal"))) if options.part == "run" else None
     keeper.hide_command_line(_TITLE)  # the runner's sweep reads command lines
-    if options.part == "check":
-        return _check(task, options.dry_run_timeout, terminal)
     try:
-        return _run(task, terminal)
+        return _check(task, options.dry_run_timeout, terminal) if agent is None else _run(task, agent, terminal)
     except OperatorError as error:
-        in_job.tell(task, in_job.make_state(task, "blocked", blocking=({"name": error.reason, "detail": error.message,
-                                                                        "fix": error.hint},)))
-        raise OperatorError("%s: %s" % (task.host, error.message), error.hint, error.code, error.reason)
+        if not (agent and agent.came):
+            in_job.tell(task, in_job.make_state(task, "blocked", blocking=in_job.make_blocking(error)))
+        is_ended = agent is not None and in_job.is_step_ended(agent)
+        raise OperatorError("%s: %s" % (task.host, error.message), error.hint, OK if is_ended else error.code, error.reason)
 
 
 def _check(task: in_job.Task, timeout_seconds: float, terminal: term.Terminal) -> int:
+    from ..steps import in_job_check
+    limit = timeout_seconds + _REST_SECONDS
+
+    def give_up() -> None:
+        late = in_job_check.judge_late(task, limit)
+        _say(terminal, task, _list_blocking([late]))
+        in_job.tell(task, in_job.make_state(task, "blocked", blocking=in_job_check.shape([late])))
+    timer = in_job_check.end_when_late(limit, give_up)
     in_job.tell(task, in_job.make_state(task, "checking"))
-    request = in_job.make_request(task)
+    request = in_job_check.make_request(task)
     if request.dropped is not None:
         _drop_environment(task)
     environ = survey.read_operator_environment()
-    try:
-        found = surveying.survey_with_progress(request, environ, timeout_seconds, terminal, lambda: None)
-    except OperatorError as error:
-        state = in_job.make_state(task, "blocked", blocking=({"name": error.reason, "detail": error.message, "fix": error.hint},))
-        in_job.tell(task, state)
-        raise OperatorError("%s: %s" % (task.host, error.message), error.hint, error.code, error.reason)
-    secrets = surveying.collect_secrets(found, environ)
-    checks = list(found.verdict.checks) + in_job.judge_moved(task, found, secrets)
-    blocking = [one for one in checks if one.status == "blocks"]
-    warnings = tuple(dict.fromkeys(one.name for one in checks if one.status == "advisory" and one.name not in _EXPECTED))
-    in_job.tell(task, in_job.make_state(task, "blocked" if blocking else "checked", warnings=warnings, blocking=tuple(
-        {"name": one.name, "detail": redact(one.detail, secrets), "fix": redact(one.fix, secrets)} for one in blocking)))
-    lines = ["%s: %s" % (task.host, "BLOCKED, nothing is started on any node" if blocking else "fit for this run%s" % (
-        "; warnings: " + ", ".join(warnings) if warnings else ""))]
-    for one in blocking:
-        lines += ["%s:   %s  %s" % (task.host, one.name, redact(one.detail, secrets))]
-        lines += ["%s:     %s" % (task.host, redact(one.fix, secrets))] if one.fix else []
-    term.print_result(terminal, escape_controls("\n".join(lines), "\n"))
+    found = surveying.survey_with_progress(request, environ, timeout_seconds, terminal, lambda: None)
+    blocking, warnings = in_job_check.judge(task, found, surveying.collect_secrets(found, environ))
+    timer.cancel()
+    unwritten = in_job.tell(task, in_job.make_state(task, "blocked" if blocking else "checked", warnings=warnings,
+                                                    blocking=in_job_check.shape(blocking)))
+    lines = _list_blocking(blocking) if blocking else [
+        "fit for this run%s" % ("; warnings: " + ", ".join(warnings) if warnings else "")]
+    _say(terminal, task, lines + (["its state could not be written: %s" % unwritten] if unwritten else []))
     return BLOCKED if blocking else OK
+
+
+def _list_blocking(blocking: Sequence[Check]) -> List[str]:
+    lines = ["BLOCKED; no runner is started on any node"]
+    for one in blocking:
+        lines += ["  %s  %s" % (one.name, one.detail)] + (["    %s" % one.fix] if one.fix else [])
+    return lines
 
 
 def _drop_environment(task: in_job.Task) -> None:
@@ -70,24 +80,37 @@ def _drop_environment(task: in_job.Task) -> None:
         del os.environ[name]
 
 
-def _run(task: in_job.Task, terminal: term.Terminal) -> int:
-    agent = in_job.heed_signals(task)
-    if in_job.make_request(task).dropped is not None:
+def _run(task: in_job.Task, agent: in_job.Agent, terminal: term.Terminal) -> int:
+    if "--drop-env" in task.record["parts"]:
         _drop_environment(task)
     kept = in_job.keep_earlier_log(task)
     if kept:
-        _say(terminal, task, "started again; the earlier log is kept: %s" % kept)
+        _say(terminal, task, ["started again; the log so far is kept: %s" % kept])
+    began = time.monotonic()
     state, pid = in_job.start_runner(task, agent, dict(os.environ))
-    _say(terminal, task, "%s's runner is pid %d, its log %s" % (state.role, pid, state.log))
+    _say(terminal, task, ["the %s's runner is pid %d; its log: %s" % (state.role, pid, state.log)])
     state, ended = in_job.wait_for_runner(task, agent, state, pid)
-    how = "killed by %s" % ended.signal if ended.signal else "ended %s" % ended.status
-    _say(terminal, task, "%s's runner %s%s" % (state.role, how, ", told to stop" if agent.stops or agent.ends else ""))
-    if state.phase == "joined":
-        _say(terminal, task, "joined; stays until the head's runner ends")
+    how = "was killed by %s" % ended.signal if ended.signal else "ended %s" % ended.status
+    lines = ["the %s's runner %s after %s%s" % (state.role, how, format_elapsed(time.monotonic() - began),
+                                                "; %s" % ended.told if ended.told else "")]
+    if state.phase == "joined" and not ended.is_step:
+        _say(terminal, task, ["joined: its runner ended 0; it stays until the head's has ended"])
         in_job.stay(task, agent)
         return OK
-    return OK if ended.is_told else ended.code
+    if ended.code and not ended.told:
+        lines += _quote_end(state.log)
+    _say(terminal, task, lines)
+    return OK if ended.is_step else ended.code
 
 
-def _say(terminal: term.Terminal, task: in_job.Task, words: str) -> None:
-    term.print_result(terminal, escape_controls("%s: %s" % (task.host, words)))
+def _quote_end(log: str) -> List[str]:
+    secrets = find_secrets(os.environ)
+    found = [redact(strip_colour(line), secrets) for line in tail.read_last_lines(log, _TAIL_LINES)]
+    return ["  | %s" % (line if len(line) <= _LINE_WIDTH else line[:_LINE_WIDTH - 1] + "\u2026") for line in found] or [
+        "  its log is empty"]
+
+
+def _say(terminal: term.Terminal, task: in_job.Task, lines: Sequence[str]) -> None:
+    """Lines for the job's log, in one piece: all nodes write to it."""
+    shown = ["%s: %s" % (task.host, escape_controls(line)) for line in lines]
+    term.print_result(terminal, "\n".join([time.strftime("%Y-%m-%dT%H:%M:%SZ ", time.gmtime()) + shown[0]] + shown[1:]))

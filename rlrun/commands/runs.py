@@ -8,11 +8,12 @@ from typing import Any, List, Tuple
 from ..errors import OK, USAGE, OperatorError
 from ..stacks import STACKS, load_stack
 from ..host import procs
-from ..steps import jobs, orient, readback, records, shapes
+from ..steps import jobs, joining, orient, readback, records, shapes
 from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed, parse_duration
 from ..text.shell import escape_controls
+from ..text.slurm_words import describe_job
 from ..values import RunRow
 
 
@@ -44,14 +45,14 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if options.id:  # only that one's jobs are asked for
         picked = _pick([records.make_row(one, now) for one in found], options.id)
         found = [one for one in found if one["record"] == picked.record]
-    reason = jobs.ask_slurm(found)
+    reason = jobs.ask_slurm(found, bool(options.id))
     if reason:
         term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
     is_needed = any(one["exit"] or options.id and one["notify"] for one in found)
     processes = procs.read_processes() if is_needed else {}
     for one in found:
         one["left"] = list(records.find_left(one, processes))
-    rows = [_tell_left(records.make_row(one, now)) for one in found]
+    rows = [_tell_left(_tell_joined(records.make_row(one, now))) for one in found]
     if options.id and options.html:
         raise OperatorError("--html shows the list, not one launch", "rlrun status %s --html FILE" % rows[0].id, USAGE, "usage")
     if options.id:
@@ -67,8 +68,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
     elif rows:
         table = [("STATE", "AGE", "KIND", "CONFIG", "NAME", "USER", "ID")]
-        table += [(row.state, format_age(row.age_seconds), row.kind, os.path.basename(row.config), row.experiment or "not told",
-                   row.user, row.id) for row in rows]
+        table += [(jobs.tell_states(row.data) if row.data.get("job_told") else row.state, format_age(row.age_seconds), row.kind,
+                   os.path.basename(row.config), row.experiment or "not told", row.user, row.id) for row in rows]
         term.print_result(terminal, escape_controls("\n".join(report.render_table(table)), "\n"))
     else:
         term.print_note(terminal, "no launch is recorded in %s" % checkout.root)
@@ -86,6 +87,10 @@ def _parse_time(word: str) -> float:
     return seconds
 
 
+def _tell_joined(row: RunRow) -> RunRow:
+    return row._replace(state=joining.tell_state(row.data, row.state))
+
+
 def _tell_left(row: RunRow) -> RunRow:
     left = row.data["left"]
     return row._replace(state="%s, %d of it live" % (row.state, len(left))) if left else row
@@ -98,6 +103,13 @@ def _pick(rows: List[RunRow], word: str) -> RunRow:
         raise OperatorError("%s\n%s" % ("%s is part of several ids:" % word if found else "no launch has the id %s; there are:"
                                         % word, listing or "  none"), "Name one.", USAGE, "id")
     return found[0]
+
+
+def _tell_state(row: RunRow) -> str:
+    """The state with all that Slurm tells of its jobs."""
+    told = row.data.get("job_told") or {}
+    words = [(job, describe_job(told.get(job) or {})) for job in row.data["jobs"]]
+    return "; ".join([row.state] + ["%s%s" % ("job %s: " % job if len(words) > 1 else "", one) for job, one in words if one])
 
 
 def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
@@ -115,7 +127,7 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
     pid, group = runner["pid"], runner["pgid"] or runner["pid"]
     launched = "%s UTC by %s on %s (%s)" % (data["time"] or "unknown", row.user or "unknown", data["host"] or "unknown",
                                             format_age(row.age_seconds))
-    pairs = [("state", row.state), ("launched", launched),
+    pairs = [("state", _tell_state(row)), ("launched", launched),
              ("kind / config", "%s · %s" % (row.kind, row.config)), ("name", row.experiment or "not told"),
              ("plan", data["digest"] or "unknown"),
              ("runner", "pid %d, group %d" % (pid, group) if pid else "none that is known"),
@@ -133,9 +145,9 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
         pairs.append(("notify", notified))
     if data["run_dir"]:
         pairs.append(("run dir", data["run_dir"]))
-    facts = {"jobs": data["live_jobs"]} if data.get("live_jobs") else {}
-    if data["groups"]:
-        facts["groups"] = data["groups"]
+    nodes = jobs.tell_nodes(data)
+    if nodes:
+        pairs.append(("nodes", nodes))
     if data["left"]:
         pairs.append(("left behind", "pids " + " ".join(map(str, data["left"][:20])) + (" …" if len(data["left"]) > 20 else "")))
     logs = data["facts"].get("job_logs") if isinstance(data.get("facts"), dict) else None
@@ -146,7 +158,7 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
         pairs.append(("stop", "kill -s TERM %s" % " ".join(map(str, data["left"]))))
     elif row.state == "running" or data.get("live_jobs") or records.is_other_host(data) and not ended:
         is_known = data["stack"] in STACKS
-        stop = str(load_stack(data["stack"]).describe_stop(group, facts)) if is_known else "unknown"
+        stop = str(load_stack(data["stack"]).describe_stop(group, jobs.find_stop_facts(data))) if is_known else "unknown"
         is_there = records.is_other_host(data) and not data["jobs"]
         pairs.append(("stop", "on %s: %s" % (data["host"], stop) if is_there else stop))
     lines = [row.id] + report.render_pairs(pairs)

@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Tuple
 from ..errors import BLOCKED, OK, RUN_ENDED, USAGE, OperatorError
 from ..host import procs
 from ..stacks import load_recognisers
-from ..steps import examine, find_run, gather
+from ..steps import ended, examine, find_run, gather, jobs, joining
 from ..text import terminal as term
 from ..text import vitals_report
 from ..vitals import Status, Target
@@ -34,7 +34,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     query = _ask_gpus(target)
     is_all = bool(options.html) or terminal.is_json
     evidence = gather.read_evidence(target, gather.PAGE_POINTS if is_all else gather.REPORT_POINTS)
-    status = examine.examine(target, evidence, time.time(), collect_secrets(target))
+    secrets = collect_secrets(target)
+    status = examine.examine(target, evidence, time.time(), secrets, joining.look(target, evidence, time.time(), secrets))
     code = pick_code(status)
     status = hide_secrets(status)
     if terminal.is_json or options.html:
@@ -50,6 +51,10 @@ def _print_shape(status: Status, code: int, html: str, terminal: term.Terminal) 
     from ..steps import shape_status
     shape = shape_status.shape_status(status, load_title(status.target.stack), find_run.find_stop(status.target), code,
                                       collect_secrets(status.target))
+    record = status.target.record or {}
+    if status.target.jobs:
+        shape["run"]["job_details"] = record.get("job_told") or {}
+        shape["run"]["nodes"] = jobs.shape_nodes(record)
     if html:
         from .. import about
         from ..text import page
@@ -121,7 +126,7 @@ def load_title(stack: str) -> str:
 def pick_code(status: Status) -> int:
     """0 healthy, starting or ended well; 1 at risk or worse, or nothing can be told; 4 ended badly."""
     if status.ending is not None:
-        return OK if status.ending.how in ("ended well", "ended") else RUN_ENDED
+        return OK if status.ending.how in ended.GOOD_ENDS else RUN_ENDED
     return BLOCKED if status.verdict in (examine.AT_RISK, examine.STOP, examine.UNKNOWN) else OK
 
 

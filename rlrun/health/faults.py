@@ -47,6 +47,7 @@ _SHUTDOWN_BYTES = 256 * 1024  # words of finishing further from the end are an e
 _NEEDLES = (
     b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slurmstepd", b"srun: error", b"CANCELLED",
     b"Watchdog caught", b"death signal", b"exitcode: ", b"SYSTEM_ERROR", b"Fatal Python", b" received at time", b".sh: line ",
+    b"slurm_script: line ", b"srun: fatal",
     b"left on device", b"quota exceeded", b"terminate called")
 _HEADER = b"Traceback (most recent call last)"
 _MAX_STARTS = 2000  # lines looked at for one literal; a flood repeats itself
@@ -70,6 +71,11 @@ _LINES: Tuple[_Told, ...] = tuple((re.compile(pattern), kind, flag) for pattern,
     (r".{0,40}\*\*\* (?:JOB|STEP) .*CANCELLED", "cancelled", False),
     # slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.    srun: error: n1: task 0: Out Of Memory
     (r"slurmstepd.*oom[-_]kill event|srun: error: .*Out Of Memory$|.{0,40}Out of memory: Killed process", "oom-host", False),
+    # srun: error: Unable to create step for job 5: Invalid generic resource (gres) specification
+    (r".{0,40}srun: (?:error|fatal): (?:Unable to (?:create step|confirm|allocate|launch)|Invalid |Task launch .* failed)",
+     "error", False),
+    # srun: error: n1: task 0: Exited with exit code 1
+    (r".{0,40}srun: error: \S+: tasks? \S+: Exited with ", "error", True),
     # 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed …
     (r"[1-9]\d* Workers? .{0,30}killed due to memory pressure", "oom-host", False),
     # A worker died or was killed while executing a task by an unexpected system error. … Worker exit type: SYSTEM_ERROR …

@@ -3,6 +3,7 @@
 The runner takes the first word of `hostname -I` as its own address, asks `getent hosts` for the head's, and is the head
 where the two are equal (Lego-RL, scripts/train/lib/ray.sh). The same two programs are asked here.
 """
+import errno
 import ipaddress
 import os
 import socket
@@ -90,7 +91,71 @@ def is_loopback(address: str) -> bool:
     parsed = _parse_address(address)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped:
         return parsed.ipv4_mapped.is_loopback
-    return parsed.is_loopback if parsed else address in ("localhost", "ip6-localhost", "localhost.localdomain")
+    name = address.lower().rstrip(".")
+    return parsed.is_loopback if parsed else name in ("localhost", "ip6-localhost", "localhost.localdomain") or name.endswith(
+        ".localhost")
+
+
+def read_interface_names() -> Tuple[str, ...]:
+    """The network interfaces of this host, in the kernel's order; () where they can't be read."""
+    try:
+        return tuple(name for _, name in socket.if_nameindex())
+    except OSError:
+        return ()
+
+
+def judge_socket_names(environ: Mapping[str, str], address: str, interface: str,
+                       names: Tuple[str, ...]) -> Tuple[Tuple[str, str], ...]:
+    """What NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME leave out: pairs as those of `judge_addresses`. `address`: the head's;
+    `interface`: that address's, `names`: all of this host, where known.
+
+    NCCL (NCCL_SOCKET_IFNAME in its user guide; src/misc/socket.cc) takes a comma list of prefixes, `=` before it makes them whole
+    names, `^` makes it a list of what is left out. Gloo takes whole names alone (torch, ProcessGroupGloo.cpp).
+    """
+    found: List[Tuple[str, str]] = []
+    for variable, select in (("NCCL_SOCKET_IFNAME", _select_by_nccl), ("GLOO_SOCKET_IFNAME", _select_by_gloo)):
+        value = environ.get(variable, "")
+        chosen = select(value, names)
+        if not value or not names or interface in chosen:
+            continue
+        if not chosen:
+            fix = "set %s=%s" % (variable, interface) if interface else "set %s to the one that the other nodes reach" % variable
+            found.append(("%s=%s names no interface of this node, which has %s" % (variable, value, ", ".join(names)),
+                          fix + ", or leave it unset"))
+        elif interface:
+            found.append(("%s=%s means %s, and the head's address %s is on %s" % (
+                variable, value, ", ".join(chosen), address, interface),
+                "set %s=%s, if the nodes don't reach each other by %s" % (variable, interface, chosen[0])))
+    return tuple(found)
+
+
+def _select_by_nccl(value: str, names: Tuple[str, ...]) -> Tuple[str, ...]:
+    is_excluding = value.startswith("^")
+    value = value[1:] if is_excluding else value
+    is_exact = value.startswith("=")
+    words = [word.partition(":")[0] for word in value[1 if is_exact else 0:].split(",") if word]
+    return tuple(name for name in names if is_excluding != any(
+        name == word if is_exact else name.startswith(word) for word in words))
+
+
+def _select_by_gloo(value: str, names: Tuple[str, ...]) -> Tuple[str, ...]:
+    return tuple(name for name in names if name in value.split(","))
+
+
+def probe_port(address: str, port: int, timeout_seconds: float = _TIMEOUT_SECONDS) -> Tuple[str, str]:
+    """Does something listen at a host's address? "open", "refused" (the host answers, and nothing listens there) or
+    "unreachable", and why in words. `address` may be a name, which getent is asked for."""
+    target = address if _parse_address(address) else resolve(address)
+    if not target:
+        return "unreachable", "`getent hosts %s` finds nothing" % address
+    try:
+        with socket.create_connection((target, port), timeout=timeout_seconds):
+            return "open", ""
+    except socket.timeout:
+        return "unreachable", "no answer within %g s" % timeout_seconds
+    except OSError as error:
+        how = "refused" if error.errno == errno.ECONNREFUSED else "unreachable"
+        return how, (error.strerror or str(error)).lower()
 
 
 def read_short_host_name() -> str:
@@ -102,8 +167,8 @@ def _judge_first(first: str, default_route: str, nodes: int, interface: str) -> 
     parsed = _parse_address(first)
     if not parsed:
         return []
-    # Setting MASTER_ADDR alone does not help: the runner compares it with its own first address.
-    fix = "make the address that the other nodes can reach the first one of `hostname -I`"
+    fix = "make the address that the other nodes can reach the first one of `hostname -I`; to set MASTER_ADDR alone does not " \
+        "help, since the runner compares it with that first address"
     if isinstance(parsed, ipaddress.IPv6Address) and not is_loopback(first):
         return [("the first address of this host is IPv6 (%s): the runner writes host:port without brackets" % first,
                  "put an IPv4 address on the interface: `hostname -I` lists it first")]

@@ -28,6 +28,8 @@ _LOST_LINE = re.compile(
 _LOST_FIELD = re.compile(r"\[[^\]]*(?:is lost|requires reset)[^\]]*\]", re.IGNORECASE)
 # [N/A]   N/A   [Not Supported]   [Insufficient Permissions]   [Unknown Error]
 _UNTOLD = re.compile(r"\[.*\]$|N/A$", re.IGNORECASE)
+# 535.104.05
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){1,3}\Z")
 # What the process query says where a GPU has no process.
 _NO_HOLDER = re.compile(r"no (?:running )?(?:processes|devices) (?:were )?found", re.IGNORECASE)
 
@@ -69,6 +71,17 @@ def finish_query(query: GpuQuery, timeout_seconds: float = 20.0) -> GpuReading:
         cancel_query(query)
         raise
     return _merge(outcome, holders_outcome, is_plain)
+
+
+def start_driver(env: Optional[Dict[str, str]] = None) -> child.Running:
+    """Asks nvidia-smi for the version of the driver, and does not wait."""
+    return child.start([_PROGRAM, "--query-gpu=driver_version", _FORMAT], env=env)
+
+
+def finish_driver(running: child.Running, timeout_seconds: float = 20.0) -> str:
+    """The driver's version, `535.104.05`, `timeout_seconds` after the question at most; "" where nvidia-smi told none."""
+    words = _split_lines(_decode(child.finish(running, timeout_seconds).output))
+    return next((word for word in words if _VERSION.match(word)), "")
 
 
 def cancel_query(query: GpuQuery) -> None:

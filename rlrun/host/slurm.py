@@ -5,22 +5,31 @@ squeue knows what waits or runs, sacct what ended where accounting is on, and sc
 """
 import os
 import re
-import shlex
 import shutil
+import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import child
 from ..values import Outcome
+from .slurm_script import JOB_ID, expand_output, read_directives
 
-TIMEOUT_SECONDS = 10.0  # of each program; without its controller squeue tries for 18 s
+__all__ = ["expand_output", "read_directives"]  # by this name for all who ask Slurm
+
+TIMEOUT_SECONDS = 10.0  # for all of a question; without its controller squeue alone tries for 18 s
+# A squeue that takes longer is not waited for alone: sacct is asked beside it.
+_PATIENCE_SECONDS = 1.5
+_POLL_SECONDS = 0.01
+# So long each of the programs has at least, also where others took all the time that there was.
+_LEAST_SECONDS = 0.3
 _QUEUE_FORMAT = "%i|%A|%T|%N|%M|%l|%r"
+_MORE_FORMAT = "|%P|%Q|%S|%L"
 _ACCOUNT_FORMAT = "JobID,JobIDRaw,State,ExitCode,Elapsed,Timelimit,NodeList"
-# 12   4_2 (a task of an array)   11+1 (a part of a heterogeneous job)
-_ID = re.compile(r"(\d{1,18})(?:_(\d{1,18})|\+(\d{1,18}))?\Z")
 _UNKNOWN_ID = b"Invalid job id specified"
 # Source: slurm.h, enum job_states: all from JOB_COMPLETE on (IS_JOB_FINISHED); REVOKED: it lives on in another cluster.
 _OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
          "TIMEOUT")
+# CANCELLED by 1000
+_CANCELLED_BY = re.compile(r"CANCELLED by (\d{1,10})\Z")
 _NOTHING = ("(null)", "None", "None assigned", "N/A")
 # JobId=9 ArrayJobId=4 ArrayTaskId=1 ArrayTaskThrottle=1 JobName=wrap UserId=root(0) GroupId=root(0) … JobState=FAILED
 # Reason=None Dependency=(null) … ExitCode=0:15 RunTime=00:00:24 TimeLimit=UNLIMITED … ReqNodeList=(null) … NodeList=n1 …
@@ -36,24 +45,6 @@ _SHOW_LIMIT = 50
 # Submitted batch job 12 on cluster x
 _SUBMITTED = re.compile(r"\bSubmitted batch job (\d{1,18})\b")
 _COLOR = re.compile(r"\x1b\[[0-9;:]*[A-Za-z]")
-_DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
-# %j   %4j (with zeros in front)   %%
-_SYMBOL = re.compile(r"%(\d{0,2})([A-Za-z%])")
-# What sbatch(1) calls its one-letter options.
-_LONG_NAMES = {
-    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task", "D": "chdir", "d": "dependency",
-    "e": "error", "G": "gpus", "H": "hold", "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters",
-    "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit", "o": "output", "p": "partition", "Q": "quiet",
-    "q": "qos", "s": "oversubscribe", "t": "time", "v": "verbose", "W": "wait", "w": "nodelist", "x": "exclude"}
-# Those that take no word after them, one with an optional value among them: it comes behind a `=` only.
-_SWITCHES = frozenset(
-    "contiguous exclusive get-user-env hold ignore-pbs nice no-kill no-requeue overcommit oversubscribe parsable propagate "
-    "quiet reboot requeue spread-job test-only use-min-nodes verbose wait".split())
-# Source: sbatch(1), input environment variables; those that decide where a job runs, with what, and where it logs.
-_VARIABLES = {name: name.lower().replace("_", "-") for name in (
-    "ACCOUNT CLUSTERS CONSTRAINT CPUS_PER_GPU DISTRIBUTION ERROR EXCLUSIVE EXPORT GPUS GPUS_PER_NODE GPUS_PER_TASK GRES "
-    "JOB_NAME MEM_PER_CPU MEM_PER_GPU OUTPUT PARTITION QOS RESERVATION SIGNAL WAIT").split()}
-_VARIABLES.update(ARRAY_INX="array", MEM_PER_NODE="mem", TIMELIMIT="time")
 
 
 class Job(NamedTuple):
@@ -68,6 +59,11 @@ class Job(NamedTuple):
     elapsed: str  # 0:24 or 00:00:24
     time_limit: str  # UNLIMITED, 1:00, 00:01:00, Partition_Limit
     source: str  # "squeue", "sacct" or "scontrol"
+    partition: str = ""  # gpu, or gpu,cpu while it waits for either
+    priority: Optional[int] = None
+    start: str = ""  # 2026-11-30T06:45:04, this machine's time: when it began or, while it waits, is expected to
+    left: str = ""  # 5:00, UNLIMITED: of its time limit
+    by: Optional[int] = None  # the uid of who cancelled it
 
 
 class _Row(NamedTuple):
@@ -90,26 +86,29 @@ def read_jobs(ids: Sequence[str], environ: Mapping[str, str],
     """The Job of each id, and in words what failed on the way; an id that nobody knows is left out.
 
     The id of an array or a heterogeneous job gives one of its parts: one that is not over, else one that failed, else
-    the first. Every program gets `timeout_seconds`. The words are "" where all ids were found and squeue worked; that
-    accounting is off matters only to who is missing.
+    the first. All takes at most `timeout_seconds`, and little more than that in the worst case. The words are "" where all ids
+    were found and squeue worked; that accounting is off matters only to who is missing.
     """
-    asked = [one for one in dict.fromkeys(ids) if _ID.match(one)]
+    asked = [one for one in dict.fromkeys(ids) if JOB_ID.match(one)]
     if not asked:
         return {}, "; ".join("%r is no job id" % one for one in dict.fromkeys(ids))
     # A user's SQUEUE_STATES or SACCT_FORMAT would change the answers.
     env = {name: value for name, value in environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
-    queue = _ask_squeue(asked, env, timeout_seconds)
+    deadline = time.monotonic() + timeout_seconds
+    queue, accounts = _ask_squeue(asked, env, deadline)
     found = _select(asked, queue.rows)
     failures = [queue.failure]
     left = [one for one in asked if one not in found]
-    if left:
-        answer = _ask_sacct(left, env, timeout_seconds)
+    if accounts is not None and not left:
+        child.finish(accounts, 0.0)
+    elif left:
+        answer = _read_accounts(accounts or _start_sacct(left, env), env, deadline)
         found.update(_select(left, answer.rows))
         failures.append(answer.failure)
         # What has left the queue and is not over for sacct either: its data base is late.
         left = [one for one in left if one not in found or not is_over(found[one].state)]
     if left and not queue.failure:  # both ask the same controller
-        answer = _ask_scontrol(left, env, timeout_seconds)
+        answer = _ask_scontrol(left, env, deadline)
         found.update(_select(left, answer.rows))
         failures.append(answer.failure)
     failures += ["%r is no job id" % one for one in dict.fromkeys(ids) if one not in asked]
@@ -125,14 +124,14 @@ def find_jobs_in(folder: str, environ: Mapping[str, str], timeout_seconds: float
     wanted = os.path.realpath(folder) + os.sep
     found = []
     for fields in _split_rows(outcome, 8):
-        if os.path.realpath(fields[7].strip()).startswith(wanted):
+        if os.path.realpath("|".join(fields[7:]).strip()).startswith(wanted):
             found.append(_make_queued(fields[:7]))
     return tuple(found)
 
 
 def read_output_path(job_id: str, environ: Mapping[str, str], timeout_seconds: float = TIMEOUT_SECONDS) -> str:
     """The path that the controller has for a job's output, absolute and with its id; "" where it does not tell."""
-    if not _ID.match(job_id):
+    if not JOB_ID.match(job_id):
         return ""
     outcome = child.run(["scontrol", "show", "job", "-o", job_id], timeout_seconds, env=dict(environ))
     match = _STDOUT.search(_decode(outcome.output).split("\n")[0].rstrip())
@@ -149,113 +148,75 @@ def parse_submitted(text: str) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(_SUBMITTED.findall(_COLOR.sub("", text))))
 
 
-def read_directives(text: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-    """The #SBATCH options of a batch script by their long names, in order; a later one wins, a switch has "".
-
-    Read as sbatch reads them: at the start of a line, up to the first line that is no comment, with quotes, several in
-    a line; a # ends the line, in the middle of a word too. Of a heterogeneous job it is those of the first part.
-    The SBATCH_* variables of `environ` win over them, as they do for sbatch; options on its command line would over both.
-    """
-    found: Dict[str, str] = {}
-    _collect_directives(text, found)
-    for name, option in _VARIABLES.items():
-        if environ and environ.get("SBATCH_" + name):
-            found[option] = environ["SBATCH_" + name]
-    return found
+def _finish(running: child.Running, deadline: float) -> Outcome:
+    """Waits for a program up to a time of the monotonic clock."""
+    return child.finish(running, max(deadline, time.monotonic() + _LEAST_SECONDS) - running.started)
 
 
-def _collect_directives(text: str, found: Dict[str, str]) -> None:
-    for line in text.split("\n"):
-        if line.strip() and not line.lstrip().startswith("#"):
-            break
-        match = _DIRECTIVE.match(line)
-        if not match:
-            continue
-        try:
-            words = shlex.split(match.group(1), comments=True)
-        except ValueError:  # a quote that is not closed; sbatch refuses the script
-            continue
-        if words[:1] in (["hetjob"], ["packjob"]):
-            break
-        _collect_options(words, found)
+def _ask_squeue(ids: Sequence[str], env: Dict[str, str], deadline: float) -> Tuple[_Answer, Optional[child.Running]]:
+    """What squeue says, and the sacct that was started beside it because it took its time."""
+    argv = ["squeue", "-h", "-r", "-o", _QUEUE_FORMAT + _MORE_FORMAT]
+    running = child.start(argv + ["-j", ",".join(ids)], env=env)
+    accounts: Optional[child.Running] = None
+    try:
+        if not _is_quick(running, deadline):
+            accounts = _start_sacct(ids, env)
+        outcome = _finish(running, deadline)
+        if _is_unknown(outcome):
+            if len(ids) == 1:
+                return _Answer([], ""), accounts
+            outcome = _finish(child.start(argv, env=env), deadline)
+    except BaseException:
+        for one in (running, accounts):
+            if one is not None and one.popen is not None:
+                child.end_group(one.popen)
+        raise
+    rows = [_row(_make_queued(fields), fields[1]) for fields in _split_rows(outcome, 7)]
+    return _Answer(rows, _describe_failure(outcome, env)), accounts
 
 
-def expand_output(pattern: str, job_id: str, job_name: str) -> str:
-    """The path that an --output pattern names for a job, as far as it can be told; "" is sbatch's default pattern.
-
-    %j %A %a %x %% are replaced, what depends on the node or the user stays as it is; so does %j of an array's task,
-    which has a number that its id doesn't show. Source: sbatch(1), filename pattern; a backslash turns them all off.
-    """
-    match = _ID.match(job_id)
-    base, task, part = match.groups() if match else (None, None, None)
-    if not pattern:
-        pattern = "slurm-%A_%a.out" if task else "slurm-%j.out"
-    if "\\" in pattern:
-        return re.sub(r"\\(.)", r"\1", pattern)
-    own = base if not task and part in (None, "0") else None
-    known = {"j": own, "A": base, "a": task, "x": job_name or None, "%": "%"}
-
-    def expand(symbol: "re.Match[str]") -> str:
-        value = known.get(symbol.group(2))
-        if value is None:
-            return symbol.group(0)
-        return value.zfill(min(int(symbol.group(1) or 0), 10)) if symbol.group(2) in "jAa" else value
-    return _SYMBOL.sub(expand, pattern)
-
-
-def _collect_options(words: Sequence[str], found: Dict[str, str]) -> None:
-    left = list(words)
-
-    def take_value() -> str:
-        return left.pop(0) if left and not left[0].startswith("-") else ""
-    while left:
-        word = left.pop(0)
-        if word.startswith("--"):
-            name, sign, value = word[2:].partition("=")
-            found[name] = value if sign or name in _SWITCHES else take_value()
-        elif word.startswith("-"):
-            letters = word[1:]
-            while letters:  # -HJ name, -N2
-                name, letters = _LONG_NAMES.get(letters[0], letters[0]), letters[1:]
-                if name in _SWITCHES:
-                    found[name] = ""
-                else:
-                    found[name], letters = letters or take_value(), ""
-
-
-def _ask_squeue(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) -> _Answer:
-    argv = ["squeue", "-h", "-r", "-o", _QUEUE_FORMAT]
-    outcome = child.run(argv + ["-j", ",".join(ids)], timeout_seconds, env=env)
-    if _is_unknown(outcome):
-        if len(ids) == 1:
-            return _Answer([], "")
-        outcome = child.run(argv, timeout_seconds, env=env)
-    rows = []
-    for fields in _split_rows(outcome, 7):
-        rows.append(_row(_make_queued(fields), fields[1]))
-    return _Answer(rows, _describe_failure(outcome, env))
+def _is_quick(running: child.Running, deadline: float) -> bool:
+    if running.popen is None:
+        return True
+    now = time.monotonic()
+    until = now + min(_PATIENCE_SECONDS, max(0.0, deadline - now) / 4)
+    while running.popen.poll() is None:  # for ever where it prints more than a pipe takes; then there is somewhat more to do
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _make_queued(fields: Sequence[str]) -> Job:
-    shown, _, state, nodes, elapsed, limit, reason = map(_read_word, fields)
-    return Job(shown, _read_state(state), reason, nodes, None, None, elapsed, limit, "squeue")
+    shown, _, state, nodes, elapsed, limit, reason = map(_read_word, fields[:7])
+    partition, priority, start, left = map(_read_word, fields[7:11]) if len(fields) >= 11 else ("",) * 4
+    return Job(shown, _read_state(state), reason, nodes, None, None, elapsed, limit, "squeue", partition,
+               int(priority) if priority.isdecimal() and len(priority) < 16 else None, start, left)
 
 
-def _ask_sacct(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) -> _Answer:
-    outcome = child.run(["sacct", "-n", "-P", "-X", "-j", ",".join(ids), "-o", _ACCOUNT_FORMAT], timeout_seconds, env=env)
+def _start_sacct(ids: Sequence[str], env: Dict[str, str]) -> child.Running:
+    return child.start(["sacct", "-n", "-P", "-X", "-j", ",".join(ids), "-o", _ACCOUNT_FORMAT], env=env)
+
+
+def _read_accounts(running: child.Running, env: Dict[str, str], deadline: float) -> _Answer:
+    outcome = _finish(running, deadline)
     rows = []
     for fields in _split_rows(outcome, 7):
-        shown, raw, state, exits, elapsed, limit, nodes = map(_read_word, fields)
+        shown, raw, state, exits, elapsed, limit, nodes = map(_read_word, fields[:7])
         code, number = _read_exit(exits, state)
-        rows.append(_row(Job(shown, _read_state(state), "", nodes, code, number, elapsed, limit, "sacct"), raw))
+        by = _CANCELLED_BY.match(state)
+        rows.append(_row(Job(shown, _read_state(state), "", nodes, code, number, elapsed, limit, "sacct",
+                             by=int(by.group(1)) if by else None), raw))
     return _Answer(rows, _describe_failure(outcome, env))
 
 
-def _ask_scontrol(ids: Sequence[str], env: Dict[str, str], timeout_seconds: float) -> _Answer:
+def _ask_scontrol(ids: Sequence[str], env: Dict[str, str], deadline: float) -> _Answer:
     rows: List[_Row] = []
     newest = sorted(ids, key=lambda one: int(re.split(r"[_+]", one)[0]), reverse=True)
-    for one in newest[:_SHOW_LIMIT]:  # it takes a single id
-        outcome = child.run(["scontrol", "show", "job", "-o", one], timeout_seconds, env=env)
+    for place, one in enumerate(newest[:_SHOW_LIMIT]):  # it takes a single id
+        if place and time.monotonic() > deadline:
+            return _Answer(rows, "scontrol: time was left for %d of %d jobs" % (place, len(newest)))
+        outcome = _finish(child.start(["scontrol", "show", "job", "-o", one], env=env), deadline)
         failure = "" if _is_unknown(outcome) else _describe_failure(outcome, env)
         if failure:
             return _Answer(rows, failure)
@@ -293,8 +254,8 @@ def _select(ids: Sequence[str], rows: Sequence[_Row]) -> Dict[str, Job]:
 
 
 def _split_rows(outcome: Outcome, count: int) -> List[List[str]]:
-    rows = [line.split("|", count - 1) for line in _decode(outcome.output).split("\n")]
-    return [row for row in rows if len(row) == count and row[0][:1].isdigit()]
+    rows = [line.split("|") for line in _decode(outcome.output).split("\n")]
+    return [row for row in rows if len(row) >= count and row[0][:1].isdigit()]
 
 
 def _read_word(text: str) -> str:

@@ -75,6 +75,8 @@ and no process is started but through host/.
   + read_outline(kind, head, told)          Outline of a run, out of the beginning of its launch log and its directory
   + find_checkpoint(outline, told)          Checkpoint, None where there is none
   + find_siblings(told, nodes)              the directories that the same run made on its other nodes
+  + read_joining(text)                      only where nodes join one another: JoinTold out of a node's launch log, or None
+  + has_joined(text)                        only where they do: is this the end of the launch log of a worker that has joined?
 """
 import importlib
 from typing import Any, Dict, NamedTuple, Tuple

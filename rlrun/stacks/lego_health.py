@@ -13,6 +13,7 @@ from ..host.files import read_head
 from ..text.shell import strip_colour
 from ..values import Process
 from ..vitals import Checkpoint, Outline
+from .lego_joining import has_joined, read_joining  # noqa: F401  (the agreement)
 from .lego_signs import (FINISHED, GATES, METRICS, SIGNATURES, STAGES, STEP_SECONDS, STOPPED,  # noqa: F401  (the agreement)
                          parse_step, quote_metric)
 

@@ -207,7 +207,7 @@ STAGES: Tuple[Tuple[bytes, str], ...] = (
     # [WORKER] waiting for head 10.0.0.1:6379
     (rb"\[WORKER\] waiting for head (\S+)", "waiting for the head {0} to answer"),
     # Ray runtime started.
-    (rb"(?m)^[^\n]{0,12}[Rr]ay runtime started", "Ray is up; waiting for all {nodes} nodes to join"),
+    (rb"(?m)^[^\n]{0,12}[Rr]ay runtime started", "Ray is up; waiting for {nodes} nodes in all: status asks how many joined"),
     # [WORKER] joined; head drives training. exiting worker script.
     (rb"\[WORKER\] joined", "worker joined; the head node drives the run"),
     # Active:  (of `ray status`, which the head prints once all have joined)

@@ -244,7 +244,8 @@ def _make_plan(request: Request, environ: Dict[str, str], raw: prime_config.Raw,
         more_parts={"script %s" % os.path.basename(path): _hash_script(text, name) for path, text in scripts},
         secrets=prime_config.find_secrets(raw.data, data), typed_name=os.path.basename(run_dir) if doomed else "",
         server_url=prime_plan.find_server_url(data) if kind == "inference" and not is_submission else "",
-        own=Own(data, run, resume, cleans, prime_plan.find_client_url(kind, data), runner.words, output_dir, tuple(doomed)))
+        own=Own(data, run, resume, cleans, prime_plan.find_client_url(kind, data), runner.words, output_dir, tuple(doomed),
+                tuple(scripts)))
 
 
 _SOFT_MODULES = {"rl": ("torch", "vllm", "verifiers"), "sft": ("torch",), "inference": ("vllm",), "evals": ("verifiers",)}
@@ -302,6 +303,8 @@ def _make_job_rows(scripts: List[Tuple[str, str]], environ: Dict[str, str]) -> L
         shown = "  ".join(key + ("=" + value if value else "") for key, value in asked.items() if key not in ("output", "error"))
         rows += [("Slurm", shown or "unknown"), ("script", path + "  (written at the launch)"),
                  ("job log", asked.get("output", "unknown"))]
+        if re.search(r"^\s*pkill -9 -f ", text, re.M):  # the templates for several nodes
+            rows.append(("sweep", "the script kills (pkill -9) what looks like prime-rl, torchrun or vllm on each node"))
     return rows or [("Slurm", "unknown: the dry run wrote no script")]
 
 

@@ -4,7 +4,6 @@ import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .. import child
 from ..host import disks, gpus, procs, slurm, web
 from ..host.tables import dig
 from ..text.shell import escape_controls
@@ -34,6 +33,7 @@ class Own(NamedTuple):
     runner_words: str
     output_dir: str = ""
     doomed: Tuple[str, ...] = ()  # what --clean would delete, as it was when the plan was made
+    scripts: Tuple[Tuple[str, str], ...] = ()  # (path, text) of the batch scripts that the launch hands in
 
 
 def judge_live(plan: Plan, machine: Machine) -> List[Check]:
@@ -44,9 +44,8 @@ def judge_live(plan: Plan, machine: Machine) -> List[Check]:
     checks: List[Check] = []
     if own.run:
         checks += _judge_run_dir(plan, own, machine)
-    if plan.is_submission:
-        checks += _judge_slurm(plan)
-    else:
+    checks += _judge_uv(plan)
+    if not plan.is_submission:
         checks += _judge_gpu_names(plan, machine) + _judge_parts(plan)
     asks_another = plan.kind == "evals" or (plan.kind == "rl" and bool(own.data) and not own.data.get("inference"))
     if not plan.is_submission and own.client_url and asks_another:
@@ -154,15 +153,14 @@ def _judge_writable(path: str) -> List[Check]:
         "Free it, or take another --output-dir.")]
 
 
-def _judge_slurm(plan: Plan) -> List[Check]:
-    if not slurm.find_sbatch(dict(os.environ, PATH=_path_of(plan))):
-        return [Check("live", "slurm:absent", "blocks", "this run is handed to Slurm, and there is no sbatch on PATH",
-                      "Start it on a login node of the cluster; or run it here: leave --slurm and [slurm] away.")]
-    outcome = child.run(["scontrol", "ping"], _ASK_SECONDS, env=dict(os.environ, PATH=_path_of(plan)), merge=True)
-    if outcome.how != "ended" or outcome.code != 0:
-        return [Check("live", "slurm:unknown", "advisory", "the Slurm controller does not answer (scontrol ping %s)"
-                      % child.describe(outcome), "Look whether the job can be handed in: sinfo")]
-    return [Check("live", "slurm:sbatch", "pass", "%s, at the launch" % (plan.launch_command or "sbatch"))]
+def _judge_uv(plan: Plan) -> List[Check]:
+    """A batch script for several nodes brings the environment in line by `uv sync` and starts every part by `uv run`: a job whose
+    first node has no uv ends with 127 (seen). The nodes' own PATH is not known here; this one's goes with the job."""
+    needs = [os.path.basename(path) for path, text in plan.own.scripts if re.search(r"^\s*uv (?:sync|run) ", text, re.M)]
+    if not needs or shutil.which("uv", path=_path_of(plan)):
+        return []
+    return [Check("live", "slurm:uv", "advisory", "%s runs `uv` on the job's nodes, and there is none on PATH here, which the "
+                  "job takes over" % ", ".join(needs), "Install uv where the nodes find it, or put its folder on PATH first.")]
 
 
 def _path_of(plan: Plan) -> str:

@@ -15,10 +15,12 @@ _ENDS = re.compile(
 _FATAL_KINDS = ("time-limit", "cancelled", "preempted", "node", "oom-host", "killed", "crash")
 _LAST_BYTES = 8192
 _FAILED = "failed with exit code"
+# The words of an Ending that are no failure.
+GOOD_ENDS = ("ended well", "ended", "joined")
 # One of them is in every line that health.faults takes for an error: where none is there it need not be loaded.
 ERROR_MARKS = (b"ERROR", b"FATAL", b"CRITICAL", b"ut of memory", b"illed", b"slurmstepd", b"srun: error", b"CANCELLED",
                b"Watchdog", b"death signal", b"exitcode: ", b"SYSTEM_ERROR", b"Fatal Python", b" received at time", b".sh: line ",
-               b"left on device", b"quota exceeded", b"terminate called", b"Traceback")
+               b"slurm_script: line ", b"srun: fatal", b"left on device", b"quota exceeded", b"terminate called", b"Traceback")
 
 
 def _gather(evidence: Evidence) -> List[Any]:
@@ -34,6 +36,9 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     no older than a live run's may be. `hidden`: why its log can't be read, "" where it can."""
     if hidden and target.state == "over" and not target.jobs:
         return _judge_unread(target, hidden) if target.exit else None
+    joined = _judge_joined(target, evidence, health)
+    if joined is not None:
+        return joined
     is_complete = step is not None and outline.total is not None and step >= outline.total
     if target.state != "over" and not is_complete and not _has_mark(evidence, ERROR_MARKS) and not any(
             re.search(pattern, text.data) for pattern in (_ENDS,) + tuple(health.FINISHED) for text in evidence.texts.values()):
@@ -79,6 +84,20 @@ def judge_ending(target: Target, evidence: Evidence, health: Any, step: Optional
     return ending
 
 
+def _judge_joined(target: Target, evidence: Evidence, health: Any) -> Optional[Ending]:
+    """The end of a worker's runner that has joined the head: it ends with 0, and all that it was to do is done. Any other status
+    is judged as every run's."""
+    judge = getattr(health, "has_joined", None)
+    exit_told = target.exit or {}
+    if judge is None or target.jobs or exit_told.get("signal") or exit_told.get("status") not in (0, None):
+        return None
+    text = evidence.texts.get("launch") or next(iter(evidence.texts.values()), None)
+    if text is None or not judge(text.data[-_LAST_BYTES:].decode("utf-8", "replace")):
+        return None
+    words = "its node has joined; the head drives the run, and tells its steps"
+    return Ending("joined", words, exit_told.get("status"), "", None)
+
+
 def _tell_step(step: Optional[int], outline: Outline) -> str:
     return "" if step is None else " at step %d%s" % (step, " of %d" % outline.total if outline.total else "")
 
@@ -101,11 +120,11 @@ def _is_fatal(found: Any, texts: List[Any], is_fresh: bool) -> bool:
 
 
 def name_result(ending: Optional[Ending]) -> str:
-    """In a word: `ended well`, `ended` (with 0, and whether all its steps were done is not known), `ended badly`, or `unknown`
-    where neither exit nor log tell."""
+    """In a word: `ended well`, `ended` (with 0, and whether all its steps were done is not known), `joined` (a worker's runner
+    that has nothing more to do), `ended badly`, or `unknown` where neither exit nor log tell."""
     if ending is None or (ending.how == "ended" and ending.status is None):
         return "unknown"
-    return ending.how if ending.how in ("ended well", "ended") else "ended badly"
+    return ending.how if ending.how in GOOD_ENDS else "ended badly"
 
 
 def find_last_word(evidence: Evidence, errors: Tuple[Quote, ...]) -> Optional[Quote]:
@@ -135,13 +154,19 @@ def _compile_all(patterns: Iterable[Any]) -> List[Any]:
 def _judge_job(target: Target, found: Any, finished: bool, step: Optional[int], outline: Outline) -> Ending:
     """By Slurm's own words on its jobs: the worst of them."""
     from ..health import endings
+    from . import jobs
     states = [state for _, state in target.jobs]
     worst = next((state for state in states if state not in ("COMPLETED", "unknown")), states[0])
     if worst in ("COMPLETED", "unknown"):
         is_done = worst == "COMPLETED"
+        told = jobs.find_head_exit(target.record or {}) if not is_done else None
+        if told:  # Slurm has forgotten it, and the agent on its head wrote down how the runner ended
+            return endings.judge_end(told["status"], told["signal"] or "", True, step, outline.total, finished, found, None,
+                                     False)
         return endings.judge_end(0 if is_done else None, "", is_done, step, outline.total, finished, found, None, False)
-    words = "Slurm: %s" % ", ".join("job %s %s" % pair for pair in target.jobs)
-    return Ending("failed" if worst not in ("CANCELLED",) else "killed", words, None, "", found.quote if found else None,
+    words = "Slurm: %s" % jobs.tell_jobs(target)
+    status, signal = jobs.find_exit(target)
+    return Ending("failed" if worst not in ("CANCELLED",) else "killed", words, status, signal, found.quote if found else None,
                   ("sacct -j %s -o JobID,State,ExitCode,Elapsed,Reason,NodeList" % target.jobs[0][0],))
 
 

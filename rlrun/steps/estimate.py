@@ -38,8 +38,9 @@ def estimate_run(plan: Plan) -> Optional[float]:
     None where there is none."""
     lasted = [one["exit"]["duration_seconds"] for one in records.list_records(plan.root)
               if one["kind"] == plan.kind and one["config"] == plan.config_shown and one["exit"]
-              and one["exit"]["status"] == 0 and one["exit"]["duration_seconds"]]
-    return max(lasted) if lasted and not plan.is_submission else None
+              and one["exit"]["status"] == 0 and one["exit"]["duration_seconds"]
+              and not one.get("is_submission")]  # what handed a job in was done at once
+    return max(lasted) if lasted else None
 
 
 def estimate_step(plan: Plan) -> str:

@@ -8,9 +8,10 @@ from ..health import growth, lines, metrics, signatures
 from ..host import procs
 from ..stacks import load_health
 from ..text.shell import quote_words
-from ..vitals import Checkpoint, Ending, Finding, Outline, Point, Quote, Reading, Status, Target, Track
+from ..vitals import Checkpoint, Ending, Finding, Joining, Outline, Point, Quote, Reading, Status, Target, Track
 from . import ended, find_run, gather
 from .gather import Evidence, tell_target
+from .jobs import is_waiting, tell_jobs
 
 HEALTHY, AT_RISK, STOP, NO_STEP, ENDED, UNKNOWN = (
     "healthy", "at risk", "recommend stopping", "no step yet", "ended", "unknown")
@@ -24,8 +25,10 @@ _CLOCK = re.compile(br"(?:^|\n)(?:\x1b\[[0-9;]*m)*([0-2]\d:[0-5]\d:[0-6]\d)\b")
 _SKEW_SECONDS = 5.0
 
 
-def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tuple[str, ...] = ()) -> Status:
-    """The Status of a run by what was read of it. `secrets`: values that no quote may show, not even by half."""
+def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tuple[str, ...] = (),
+            joining: Optional[Joining] = None) -> Status:
+    """The Status of a run by what was read of it. `secrets`: values that no quote may show, not even by half. `joining`: what
+    joining.look found, for whoever has the time to ask."""
     evidence = gather.mask(evidence, secrets)
     health = load_health(target.stack)
     outline = evidence.outline
@@ -55,6 +58,9 @@ def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tup
     rests_on = "" if left is None else "the median of the last %d steps × %d to go" % (
         pace.steps, (outline.total or 0) - (step or 0))
     stage = "" if points else _tell_stage(health, evidence, main)
+    if joining is not None and not points:
+        from ..text.joined import tell_stage
+        stage = tell_stage(joining)
     findings = [_fill(one, target, evidence, step) for one in findings]
     findings.sort(key=lambda one: ("stop", "risk", "note").index(one.severity))
     readings = signatures.read_metrics(health.METRICS, proof, outline.flags)
@@ -67,7 +73,7 @@ def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tup
     return Status(
         target, verdict, conclusion, step, outline, stage, pace.usual, pace.first, left, rests_on, idle, checkpoint, readings,
         tuple(findings), ending, errors,
-        _recommend(target, verdict, findings, ending, checkpoint), tuple(notes), evidence.tracks, now_seconds)
+        _recommend(target, verdict, findings, ending, checkpoint), tuple(notes), evidence.tracks, now_seconds, joining)
 
 
 def _tell_hidden(evidence: Evidence, sources: Tuple[str, ...]) -> str:
@@ -277,7 +283,7 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
             "whether it lives can't be told from here"
         return UNKNOWN, "%s; %s%s" % (written, where, "; its last numbers: %s" % grave[0].words if grave else "")
     if target.jobs and step is None and target.state == "live":
-        return NO_STEP, "; ".join("job %s %s" % pair for pair in target.jobs)
+        return NO_STEP, "; ".join([tell_jobs(target)] + ([stage] if stage and not is_waiting(target) else []))
     if step is None and target.kind and target.kind not in load_health(target.stack).STEP_KINDS:
         return HEALTHY, "it lives, and no error is known; a run of this kind tells no steps; %s" % written
     if step is None and (not has_log or stage.startswith("no step in the last")):

@@ -8,9 +8,10 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
 from ..stacks import STACKS, load_health, load_recognisers
 from ..values import LiveRun, Process
+from ..text.slurm_words import describe_job
 from ..vitals import Target
 from . import guard, records
-from .jobs import ask_slurm
+from .jobs import ask_slurm, find_head_exit, find_stop_facts, list_job_logs, tell_nodes
 
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
@@ -96,21 +97,30 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
     # A runner whose tree shows nothing that is known yet is live all the same.
     found += [from_record(one, scene) for one in by_pid.values() if one["id"] not in known and one["stack"] in STACKS]
     if jobs:
-        ask_slurm(jobs)
+        ask_slurm(jobs, True)
         found = _merge_jobs(found, [one for one in (from_record(one, scene) for one in jobs) if one.state == "live"])
     return tuple(found)
 
 
 def _merge_jobs(found: List[Target], of_jobs: List[Target]) -> List[Target]:
-    """A job that runs on this node is seen twice, by its record and by its processes: one run, known by its directory."""
+    """A job that runs on this node is seen twice, by its record and by its processes: one run, known by directory or job."""
     merged = []
     for job in of_jobs:
-        folder = os.path.realpath(job.run_dir)
-        here = [one for one in found if not one.id and any(
-            (os.path.realpath(path) + "/").startswith(folder + "/") for path in (one.run_dir, one.launch_log) if path)]
-        merged.append(job._replace(pids=here[0].pids) if here else job)
+        folder, ids = os.path.realpath(job.run_dir) if job.run_dir else "", {name for name, _ in job.jobs}
+        here = [one for one in found if not one.id and (ids & _read_job(one) or bool(folder) and any(
+            (os.path.realpath(path) + "/").startswith(folder + "/") for path in (one.run_dir, one.launch_log) if path))]
+        merged.append(job._replace(pids=tuple(pair for one in here for pair in one.pids)))
         found = [one for one in found if one not in here]
     return found + merged
+
+
+def _read_job(target: Target) -> Set[str]:
+    """The Slurm job that a live run's processes belong to, by what Slurm set for them; empty where they can't be asked."""
+    for _, pid in target.pids[:1]:
+        environ = procs.read_environ(pid) or {}
+        if environ.get("SLURM_JOB_ID"):
+            return {environ["SLURM_JOB_ID"]}
+    return set()
 
 
 def _list_records(scene: Scene, limit: int = 0) -> List[Dict[str, Any]]:
@@ -130,7 +140,7 @@ def _find_named(word: str, scene: Scene) -> Found:
         if len(matching) == 1:
             return Found(from_record(matching[0], scene))
         if matching:
-            ask_slurm(matching[:20])
+            ask_slurm(matching[:20], True)
             # One name, launched again: the live one is meant, if it is one.
             targets = tuple(from_record(one, scene) for one in matching[:20])
             live = [one for one in targets if one.state == "live"]
@@ -199,7 +209,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
         from .readback import complete
         record = complete(record)
     if not record.get("is_asked"):
-        ask_slurm([record])
+        ask_slurm([record], True)
     state, _ = records.judge_state(record)
     if state == "lost" and records.has_keeper(record, scene.processes):
         record = _await_exit(record)
@@ -214,6 +224,7 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     where = "live" if state == "running" else "elsewhere" if state.startswith("elsewhere") else "over"
     if record["jobs"]:
         where = _judge_jobs(record)
+        notes += _tell_jobs(record)
     notes += records.list_untold(record)
     if where == "elsewhere":
         notes.append("launched on %s: its processes can't be seen from here, only its files" % record["host"])
@@ -229,8 +240,10 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if state == "running" and identity and identity.pid not in [pid for _, pid in pids]:
         pids = (("runner", identity.pid),) + tuple(pair for pair in pids if pair[0] != "runner")
     runner = record["runner"] or record["keeper"] or {}
+    logs = health.list_logs(record["kind"], told)
+    logs.update(list_job_logs(record))
     return Target(record["id"], record["experiment"] or os.path.basename(record["run_dir"].rstrip("/")) or record["id"],
-                  record["stack"], record["kind"], record["root"], where, health.list_logs(record["kind"], told),
+                  record["stack"], record["kind"], record["root"], where, logs,
                   record["launch_log"], record["run_dir"], record["user"], record["host"], pids,
                   record["time_seconds"] if record["time_seconds"] == record["time_seconds"] else None, record["exit"],
                   tuple(health.find_siblings(told, _read_nodes(record))), tuple(notes), record,
@@ -248,7 +261,18 @@ def _judge_jobs(record: Dict[str, Any]) -> str:
     known = [job for job in record["jobs"] if record["job_states"].get(job)]
     if any(job in known for job in record.get("live_jobs") or ()):
         return "live"
-    return "over" if len(known) == len(record["jobs"]) else "unknown"
+    return "over" if len(known) == len(record["jobs"]) or find_head_exit(record) else "unknown"
+
+
+def _tell_jobs(record: Dict[str, Any]) -> List[str]:
+    """What is to be known of jobs that run: where, since when, how much of their time is left, and how each node is."""
+    notes = []
+    for job in record["jobs"]:
+        told = (record.get("job_told") or {}).get(job) or {}
+        if told.get("state") in ("RUNNING", "COMPLETING", "SUSPENDED"):
+            notes.append("job %s: %s" % (job, describe_job(told) or told["state"]))
+    nodes = tell_nodes(record)
+    return notes + (["its nodes: %s" % nodes] if nodes else [])
 
 
 def _await_exit(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -350,8 +374,8 @@ def find_stop(target: Target) -> str:
         return ""
     if target.stop:
         return target.stop
-    facts = {"jobs": [job for job, _ in target.jobs], "groups": (target.record or {}).get("groups") or []}
     if not target.group and not target.jobs:
         return ""
+    facts = find_stop_facts(target.record) if target.record else {}
     stop = str(load_recognisers()[target.stack].describe_stop(target.group, facts))
     return "on %s: %s" % (target.host, stop) if is_there else stop

@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 def list_logs(target: Target) -> Dict[str, str]:
     """{name: path} of a run's logs, the main one first and the launch log among them."""
     logs = {name: path for place, (name, path) in enumerate(target.logs.items())
-            if path not in list(target.logs.values())[:place]}  # two sources may share a log
+            if path not in list(target.logs.values())[:place] or name.startswith("node ")}  # two sources may share a log
     if target.launch_log:
         logs.setdefault("launch", target.launch_log)
     return logs
@@ -81,9 +81,11 @@ def describe_logs(logs: Dict[str, str]) -> Dict[str, Dict[str, Any]]:
 
 def split_which(words: Sequence[str], run: str) -> Tuple[str, str]:
     """(name of a log, RUN) of the words after --which, where a name may have several and RUN may follow: `env NAME`,
-    `env train NAME`, `job ID`, `trainer node N`, or one word. OperatorError: exit 2 where too many words are left."""
+    `env train NAME`, `job ID`, `node HOST`, `trainer node N`, or one. OperatorError: exit 2 where too many words are left."""
     count = 1
-    if words[:1] in (["env"], ["job"]):
+    if words[:1] == ["job"]:
+        count = 2 if words[1:2] and words[1].isdecimal() else 1  # `job RUN` means the only one
+    elif words[:1] in (["env"], ["node"]):
         count = 3 if words[0] == "env" and len(words) > 2 and words[1] in ("train", "eval") else 2
     elif words[1:2] == ["node"]:
         count = 3

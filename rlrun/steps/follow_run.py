@@ -8,11 +8,13 @@ from ..host import procs
 from ..values import Identity
 from ..vitals import Target
 from . import find_run, follow_logs, grow, records
+from .jobs import is_waiting
 
 # How often the run is looked up again, at least; not more often than it costs a fiftieth of the time, and Slurm more seldom.
 _LOOK_SECONDS = 5.0
 _JOB_SECONDS = 30.0
 _COST_TIMES = 50
+_MOST_SECONDS = 300.0
 # So long the keeper has to write down the end of a run whose processes are gone.
 _RECORD_SECONDS = 3.0
 _RECORD_POLL_SECONDS = 0.3
@@ -74,7 +76,8 @@ def look_again(sight: Sight, now_seconds: float) -> Sight:
     if is_over and not is_told and gone is not None and now_seconds - gone < _RECORD_SECONDS:
         return sight._replace(gone_seconds=gone, next_seconds=now_seconds + _RECORD_POLL_SECONDS)
     cost = time.monotonic() - now_seconds
-    wait = max(_JOB_SECONDS if target.jobs else _LOOK_SECONDS, cost * _COST_TIMES)
+    is_slow = bool(target.jobs) and not is_waiting(target)
+    wait = max(_JOB_SECONDS if is_slow else _LOOK_SECONDS, min(cost * _COST_TIMES, _MOST_SECONDS))
     return sight._replace(target=target, is_over=is_over, is_leftover=_has_left(target), gone_seconds=None,
                           identities=_read_identities(target), next_seconds=now_seconds + wait)
 

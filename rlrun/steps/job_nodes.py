@@ -26,7 +26,7 @@ class NodeState(NamedTuple):
     runner: Optional[Dict[str, Any]] = None  # pid, start_ticks, pgid
     agent: Optional[Dict[str, Any]] = None
     log: str = ""
-    exit: Optional[Dict[str, Any]] = None  # status, signal
+    exit: Optional[Dict[str, Any]] = None  # status, signal; told: why it was told to end, "" where it was not
     time_seconds: float = 0.0
 
 
@@ -36,8 +36,14 @@ def write_node(folder: str, state: NodeState) -> None:
     record.write_json(os.path.join(folder, FOLDER), "%04d.json" % state.node, dict(state._asdict(), schema=record.SCHEMA))
 
 
-def read_nodes(folder: str, limit: int = _MAX_NODES) -> Tuple[NodeState, ...]:
-    """All that the nodes of a record's job have told (the first `limit`), by their number; what can't be read is left out."""
+def read_node(folder: str, node: int) -> Optional[NodeState]:
+    """What one node of a record's job has told; None where it has not, or that can't be read."""
+    return _read_one(records.read_json(os.path.join(folder, FOLDER), "%04d.json" % node) or {}, node)
+
+
+def read_nodes(folder: str) -> Tuple[NodeState, ...]:
+    """All that the nodes of a record's job have told, by their number, of the start that was told of last; what can't be read is
+    left out, and so is what is left of an earlier start."""
     try:
         names = sorted(os.listdir(os.path.join(folder, FOLDER)))
     except OSError:
@@ -45,10 +51,12 @@ def read_nodes(folder: str, limit: int = _MAX_NODES) -> Tuple[NodeState, ...]:
     found: List[NodeState] = []
     for name in names:
         number, dot, ending = name.partition(".")
-        if ending == "json" and number.isdecimal() and len(number) < 9 and len(found) < limit:
+        if ending == "json" and number.isdecimal() and len(number) < 9 and len(found) < _MAX_NODES:
             state = _read_one(records.read_json(os.path.join(folder, FOLDER), name) or {}, int(number))
             found += [state] if state else []
-    return tuple(sorted(found, key=lambda one: one.node))
+    newest = max(found, key=lambda one: one.time_seconds) if found else None
+    return tuple(sorted((one for one in found if newest and (one.job, one.restart) == (newest.job, newest.restart)),
+                        key=lambda one: one.node))
 
 
 def _read_one(data: Dict[str, Any], number: int) -> Optional[NodeState]:

@@ -1,16 +1,27 @@
-"""What Slurm says of the launches that were handed to it: asked by its own programs, all at once."""
-import os
-from typing import Any, Dict, List
+"""What Slurm says of the launches that were handed to it: asked by its own programs, all at once, and how it is told.
 
+All questions of a look share one deadline: a Slurm that is slow or away costs a few seconds, and what it does not tell is
+unknown, whatever was known before.
+"""
+import os
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..host import procs
 from ..host.files import read_head
+from ..text import slurm_words
+from ..vitals import Target
 
 _LOG_BYTES = 1 << 20
+_ASK_SECONDS, _ALL_SECONDS = 8.0, 9.5
+_LEAST_SECONDS = 1.0
 
 
-def ask_slurm(records: List[Dict[str, Any]]) -> str:
+def ask_slurm(records: List[Dict[str, Any]], is_detailed: bool = False) -> str:
     """Puts into each record what Slurm says of its jobs: one question for all. Returns in words what it can't say.
 
-    The jobs are those that the launch log names too: rlrun may have been gone when sbatch answered.
+    The jobs are those that the launch log names too: rlrun may have been gone when sbatch answered. "job_told" holds, by its id,
+    all that is known of a job: `is_detailed` asks for its place in the queue and how often it was put back, too.
     """
     for one in records:
         one["is_asked"] = True
@@ -18,11 +29,114 @@ def ask_slurm(records: List[Dict[str, Any]]) -> str:
     if not submissions:
         return ""
     from ..host import slurm
+    began = time.monotonic()
     for one in submissions:
-        text = read_head(one["launch_log"], _LOG_BYTES).decode("utf-8", "replace") if one["launch_log"] else ""
+        log = one.get("submit_log") or one["launch_log"]
+        text = read_head(log, _LOG_BYTES).decode("utf-8", "replace") if log else ""
         one["jobs"] = list(dict.fromkeys(one["jobs"] + list(slurm.parse_submitted(text))))
-    found, reason = slurm.read_jobs([job for one in submissions for job in one["jobs"]], dict(os.environ))
+    found, reason = slurm.read_jobs([job for one in submissions for job in one["jobs"]], dict(os.environ), _ASK_SECONDS)
+    live = [job for job in found.values() if not slurm.is_over(job.state) and job.source == "squeue"]
+    places: Dict[str, Any] = {}
+    if is_detailed and live:
+        from ..host import slurm_queue
+        places = slurm_queue.read_places(live, dict(os.environ), max(_LEAST_SECONDS, _ALL_SECONDS + began - time.monotonic()))
     for one in submissions:
         one["job_states"] = {job: found[job].state for job in one["jobs"] if job in found}
         one["live_jobs"] = [job for job in one["jobs"] if job not in found or not slurm.is_over(found[job].state)]
+        one["job_told"] = {job: _tell_facts(found[job], places.get(found[job].id)) for job in one["jobs"] if job in found}
     return reason
+
+
+def _tell_facts(job: Any, place: Any) -> Dict[str, Any]:
+    """All that is known of a job, as `--json` shows it; null is what Slurm did not tell."""
+    return {"state": job.state, "reason": job.reason or None, "nodes": job.nodes or None, "exit_code": job.exit_code,
+            "signal": job.signal, "elapsed": job.elapsed or None, "time_limit": job.time_limit or None, "left": job.left or None,
+            "partition": job.partition or None, "start": job.start or None, "source": job.source,
+            "by": procs.user_name(job.by) if job.by is not None else None, "place": place.place if place else None,
+            "of": place.waiting or None if place else None, "restarts": place.restarts if place else None}
+
+
+def find_stop_facts(record: Dict[str, Any]) -> Dict[str, Any]:
+    """What a stack's describe_stop is told of a recorded launch: the jobs that are not over, whether all of them still wait, and
+    whether the batch script ends its run in good order when it is told to."""
+    told = record.get("job_told") or {}
+    live = [job for job in record["jobs"] if job in (record.get("live_jobs") or ())]
+    return {"jobs": live, "groups": record.get("groups") or [], "gentle": record.get("gentle_stop") is True,
+            "pending": bool(live) and all((told.get(job) or {}).get("state") == "PENDING" for job in live)}
+
+
+def tell_jobs(target: Target, is_short: bool = False) -> str:
+    """How the jobs of a run are: `job 12 PENDING: waits for free nodes (Resources); number 2 of 3 …`. `is_short`: without what
+    changes at every look."""
+    told = (target.record or {}).get("job_told") or {}
+    found = []
+    for job, state in target.jobs:
+        words = slurm_words.describe_job(told.get(job) or {}, is_short)
+        glue = " " if words.startswith(("by ", "on ", "for ")) else ": "
+        found.append("job %s %s%s" % (job, state, glue + words if words else ""))
+    return "; ".join(found)
+
+
+def tell_states(record: Dict[str, Any]) -> str:
+    """The same in few words, for a column; "" for a launch without jobs."""
+    told = record.get("job_told") or {}
+    return ", ".join("job %s %s" % (job, slurm_words.describe_state(told.get(job) or {})) for job in record["jobs"])
+
+
+def find_exit(target: Target) -> Tuple[Any, str]:
+    """(exit status, signal's name) of the first job of a run that failed, as far as Slurm tells it."""
+    import signal
+    for one in ((target.record or {}).get("job_told") or {}).values():
+        if one["state"] in ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL") and (one["exit_code"] or one["signal"]):
+            try:
+                return one["exit_code"], signal.Signals(one["signal"]).name if one["signal"] else ""
+            except ValueError:
+                return one["exit_code"], "signal %d" % one["signal"]
+    return None, ""
+
+
+def find_head_exit(record: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """How the runner on a job's head ended, as the agent there wrote it down: {"status", "signal"}; None where it did not."""
+    head = next((one for one in record.get("node_states") or () if one.role == "head" and one.phase == "ended"), None)
+    ended = head.exit if head and isinstance(record.get("batch"), dict) else None
+    status, signal = (ended or {}).get("status"), (ended or {}).get("signal")
+    if not isinstance(status, int) and not isinstance(signal, str):
+        return None
+    return {"status": status if isinstance(status, int) else None, "signal": signal if isinstance(signal, str) else None}
+
+
+def is_waiting(target: Target) -> bool:
+    """Do all jobs of a run wait in the queue?"""
+    return bool(target.jobs) and all(state == "PENDING" for _, state in target.jobs)
+
+
+def list_job_logs(record: Dict[str, Any]) -> Dict[str, str]:
+    """{name: path} of what a job whose script rlrun wrote logs beside the run's own logs: `job 12`, the batch script's and what
+    rlrun on its nodes says; `node n1`, the runner's on each node. Empty for any other launch."""
+    if not isinstance(record.get("batch"), dict):
+        return {}
+    logs = {}
+    for one in record.get("node_states") or ():
+        if one.log:
+            logs["node %s" % (one.host or one.node)] = one.log
+    facts = record["facts"] if isinstance(record.get("facts"), dict) else {}
+    paths = facts.get("job_logs")
+    if isinstance(paths, dict):
+        logs.update({"job %s" % job: str(paths[job]) for job in record["jobs"] if paths.get(job)})
+    return logs
+
+
+def shape_nodes(record: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The nodes of a job as `--json` tells them."""
+    return [{"node": one.node, "host": one.host or None, "role": one.role, "phase": one.phase, "restart": one.restart,
+             "address": one.address or None, "blocking": [dict(check) for check in one.blocking], "warnings": list(one.warnings),
+             "log": one.log or None, "exit": one.exit} for one in record.get("node_states") or ()]
+
+
+def tell_nodes(record: Dict[str, Any]) -> str:
+    """In words, how the nodes of a job are; "" for a launch that has none that tell."""
+    if not isinstance(record.get("batch"), dict) or not record.get("node_states"):
+        return ""
+    from . import job_nodes
+    total = record.get("nodes")
+    return job_nodes.describe_nodes(record["node_states"], total if isinstance(total, int) and total > 0 else 1)

@@ -50,7 +50,10 @@ def judge_all(plan: Plan, preflight: Preflight, machine: Machine, sweep: Sweep, 
     rest += ([] if plan.is_submission else judge_host.judge_memory(plan)) + judge_host.judge_disks(plan)
     if plan.batch is not None:
         from . import slurm_job
-        rest += slurm_job.judge_batch(plan)
+        rest += slurm_job.judge_batch(plan, environ)
+    if plan.is_submission:
+        from . import judge_slurm
+        rest += judge_slurm.judge_submission(plan, environ, estimate.estimate_run(plan))
     rest += judge_config.judge_files(plan) + judge_config.judge_outcome(plan)
     rest += load_stack(plan.stack).judge_config(plan)
     rest += judge_config.judge_secrets(plan) + judge_config.judge_git(git)

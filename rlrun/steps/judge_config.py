@@ -3,7 +3,7 @@ import os
 import pwd
 import re
 import stat
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from ..host import procs
 from ..text import redact
@@ -33,7 +33,7 @@ def judge_files(plan: Plan) -> List[Check]:
     for word in plan.unread_sources:
         checks.append(Check("live", "config:source", "advisory", "a file that the config reads in could not be followed: %s"
                             % escape_controls(word), "A change in it does not change the digest."))
-    return checks + _judge_owners(plan)
+    return checks + judge_owners(plan.sources)
 
 
 def _judge_bytes(shown: str, data: bytes, is_config: bool) -> List[Check]:
@@ -57,11 +57,11 @@ def _judge_bytes(shown: str, data: bytes, is_config: bool) -> List[Check]:
     return checks
 
 
-def _judge_owners(plan: Plan) -> List[Check]:
+def judge_owners(paths: Sequence[str]) -> List[Check]:
     """A config is code: whoever can write it, a file that it reads in, or their folder, runs commands as this user."""
     foreign: List[str] = []
     seen = set()
-    for path in plan.sources:
+    for path in paths:
         for one in (path, os.path.dirname(path)):
             if one in seen:
                 continue

@@ -151,7 +151,8 @@ def judge_inherited(environ: Dict[str, str], plan: Plan) -> List[Check]:
                             "shell."))
     if plan.dropped:
         checks.append(Check("live", "env:dropped", "pass", "not handed on: %s" % inherited.describe_dropped(plan.dropped)))
-    switches = [name for name in plan.drop_env if environ.get(name) not in (None, "", "0")]
+    switches = [name for name in plan.drop_env if not name.startswith(("SBATCH_", "SLURM_"))
+                and environ.get(name) not in (None, "", "0")]
     if switches:
         checks.append(Check("live", "env:inherited", "advisory", "%s is set here and would keep the run from launching; it "
                             "is not handed on" % ", ".join(switches)))

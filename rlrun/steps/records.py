@@ -17,6 +17,7 @@ FOLDER = os.path.join("logs", "rlrun")
 UNATTENDED = re.compile(r"unattended(-[0-9]+)?\.log\Z")  # what text/unattended.py keeps there
 _TELLING_SECONDS = 600.0  # several times what a program of --notify has
 PLANS = "plans"  # beside the records: what was approved and not launched yet; see saved_plan.py
+NODES = "nodes"  # and what a run's other nodes are compared with; see node_facts.py
 # The time of a record that does not tell it: what is reckoned with it is unknown too, and is shown so.
 UNKNOWN_SECONDS = float("nan")
 _NUMBER_CHARACTERS = 20
@@ -41,7 +42,7 @@ def list_names(root: str) -> List[str]:
     """The names of a checkout's records, the newest first."""
     try:
         names = os.listdir(os.path.join(root, FOLDER))
-        return sorted((name for name in names if name != PLANS and not UNATTENDED.match(name)), reverse=True)
+        return sorted((name for name in names if name not in (PLANS, NODES) and not UNATTENDED.match(name)), reverse=True)
     except OSError:
         return []
 

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..text.redact import redact
 from ..vitals import Ending, Finding, GateResult, Quote, Reading, Status, Target, Track
+from . import joining
 
 _CURVES = 16
 SCHEMA = 1
@@ -40,7 +41,7 @@ def shape_status(status: Status, title: str, stop: str, code: int, secrets: Tupl
             "left_from": status.left_from or None, "idle_seconds": status.idle_seconds,
             "checkpoint": {"step": status.checkpoint.step, "path": status.checkpoint.path,
                            "incomplete": list(status.checkpoint.incomplete)} if status.checkpoint else None,
-            "segments": _shape_segments(status.tracks),
+            "segments": _shape_segments(status.tracks), "joining": joining.shape(status.joining),
             "missing_steps": sum(track.missing for track in status.tracks.values())},
         "metrics": [_shape_reading(one) for one in status.readings],
         "curves": _shape_curves(status.readings, status.tracks),

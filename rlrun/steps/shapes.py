@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Tuple
 
 from ..text.redact import redact, redact_words
 from ..values import Board, Check, Plan, RunRow, Sweep
+from . import jobs
 from .survey import Survey
 
 SCHEMA = 1
@@ -60,7 +61,7 @@ def shape_row(row: RunRow) -> Dict[str, Any]:
             "digest": data["digest"] or None, "launch_log": data["launch_log"] or None, "train_log": data["train_log"] or None,
             "runner": data["runner"] or data["keeper"], "run_dir": data["run_dir"] or None, "left": data.get("left") or [],
             "jobs": {job: data["job_states"].get(job) for job in data["jobs"]}, "host": data["host"] or None,
-            "time": data["time"] or None}
+            "job_details": data.get("job_told") or {}, "nodes": jobs.shape_nodes(data), "time": data["time"] or None}
 
 
 def shape_facts(facts: List[Any]) -> Dict[str, Any]:

@@ -6,16 +6,17 @@ process of a step, trainer and all, so what is to end in good order is told by t
 """
 import os
 import re
+import shlex
 import shutil
 import zipfile
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import MACHINE, OperatorError
 from ..host import slurm
 from ..stacks import load_stack
 from ..text.shell import quote_words, strip_colour
 from ..values import Check, Fingerprint, Plan, SweepRule
-from . import record
+from . import judge_config, record
 from .slurm_site import Asked
 
 SCRIPT, COPY = "job.sbatch", "rlrun.pyz"
@@ -23,6 +24,10 @@ NODES = "nodes"  # the folder in the record in which each node tells how it is
 RECORD, DIGEST = "<record>", "<digest>"
 SIGNAL = "--signal=B:USR1@120"
 _GPU_OPTIONS = {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
+# sbatch takes these before what the script says: they would be about some other job (sbatch(1), input environment variables).
+DROPPED = tuple("SBATCH_" + name for name in (
+    "ARRAY_INX", "CLUSTERS", "ERROR", "EXPORT", "INPUT", "NO_REQUEUE", "OPEN_MODE", "OUTPUT", "REQUEUE", "SIGNAL",
+    "WAIT")) + ("SLURM_CLUSTERS",)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 # How long srun lets the other nodes live on once the head's runner has ended.
 _WAIT_SECONDS = 10
@@ -43,7 +48,7 @@ class Batch(NamedTuple):
 def make_plan(plan: Plan, asked: Asked, environ: Dict[str, str]) -> Plan:
     """The plan as a job for all its nodes: nothing of this machine is taken or swept."""
     script = _write_script(plan, asked)
-    options = slurm.read_directives(script, environ)
+    options = slurm.read_directives(script, {name: value for name, value in environ.items() if name not in DROPPED})
     log = os.path.join(plan.root, record.FOLDER, "<record>", "job_<id>.log")
     board = "a job's log is linked by nobody: once it exists, ln -s it into a directory that the board serves"
     rows = [("Slurm", _show_options(options)), ("naming", "project=%s  exp=%s%s" % (
@@ -54,7 +59,7 @@ def make_plan(plan: Plan, asked: Asked, environ: Dict[str, str]) -> Plan:
     return plan._replace(
         argv=("sbatch", "%s/%s" % (RECORD, SCRIPT)), is_submission=True, is_short=True, takes_whole_box=False, ports=(),
         gpu_count=0, sweep=SweepRule((), (), "", True), has_board=False, second_look=plan.second_look + tuple(rows),
-        log_note="%s, and logs/launch_<time>_<node>.log of each node" % log, ray_dir="",
+        drop_env=plan.drop_env + DROPPED, log_note="%s, and logs/launch_<time>_<node>.log of each node" % log, ray_dir="",
         stage="Slurm starts it when its nodes are free; each node is checked before its runner starts",
         more_parts=dict(plan.more_parts, **{"batch script": script, "Slurm options": _show_options(options),
                                             "runner": quote_words(plan.argv)}),
@@ -100,7 +105,7 @@ def _write_script(plan: Plan, asked: Asked) -> str:
 
 def _write_body(plan: Plan, asked: Asked) -> List[str]:
     nodes, head = plan.topology.nodes, plan.topology.head_variable
-    options = " ".join(line for _, line in asked.srun)
+    options = " ".join(shlex.quote(word) for _, line in asked.srun for word in shlex.split(line))
     return [
         "", "set -u", "cd %s || exit" % quote_words([plan.root]),
         "export SLURM_CPU_BIND=none  # a task gets all of its node",
@@ -117,20 +122,24 @@ def _write_body(plan: Plan, asked: Asked) -> List[str]:
         "", "came=", "stopping=", "running=",
         "stop() {  # told to end: the head's runner is, in good order, so that it can write a checkpoint",
         "    came=1 stopping=1",
-        "    echo \"$1: ending\"",
+        "    echo \"$(date -u +%FT%TZ) $2: ending\"",
         "    [ -n \"$running\" ] || { kill -s TERM \"$step\" 2>/dev/null; return; }",
         "    until [ -s \"$head\" ] || ! kill -0 \"$step\" 2>/dev/null; do sleep 0.2; done",
-        "    [ ! -s \"$head\" ] || kill -s INT \"$(cat \"$head\")\"",
+        "    [ ! -s \"$head\" ] || [ -s \"${head%.pid}.code\" ] || kill -s \"$1\" \"$(cat \"$head\")\" 2>/dev/null",
         "}",
         "await() {  # bash's own wait is over with each signal that comes",
         "    while came=; wait \"$step\"; code=$?; [ -n \"$came\" ]; do :; done",
         "}",
-        "trap 'stop \"the time limit is near\"' USR1", "trap 'stop \"told to stop\"' INT TERM",
+        "trap 'stop USR1 \"the time limit is near\"' USR1", "trap 'stop INT \"told to stop\"' INT TERM",
         "", "echo \"$(date -u +%%FT%%TZ) job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, head $(hostname -s) $%s\"" % head,
         "# 1. Is each node fit for this run, and is it still the plan that was confirmed? One that is not ends the job, before",
         "#    a runner has started anywhere.",
         "\"${each[@]}\" sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node check' &", "step=$!", "await",
-        "[ \"$code\" = 0 ] && [ -z \"$stopping\" ] || exit $((code ? code : 130))",
+        "if [ \"$code\" != 0 ] || [ -n \"$stopping\" ]; then",
+        "    code=$((code ? code : 130))",
+        "    echo \"$(date -u +%FT%TZ) ends with $code; no runner was started\"",
+        "    exit \"$code\"",
+        "fi",
         "# 2. The runner on each node. The others stay until the head's has ended, or Slurm would clear them away.",
         "\"${each[@]}\" --kill-on-bad-exit=1 --wait=%d sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node run' &" % _WAIT_SECONDS,
         "step=$! running=1",
@@ -143,12 +152,16 @@ def _show(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f]", "?", text)
 
 
-def judge_batch(plan: Plan) -> List[Check]:
+def judge_batch(plan: Plan, environ: Mapping[str, str]) -> List[Check]:
     """What would make a job of this plan useless, told before it waits for hours: a head that is named already, and a second
     start that would not resume. Nothing for a plan that is no job of ours."""
     if plan.batch is None:
         return []
-    checks = []
+    checks = judge_config.judge_owners(plan.batch.files)
+    shadow = sorted(name for name in DROPPED if environ.get(name))
+    if shadow:
+        checks.append(Check("live", "slurm:shadow", "advisory", "%s: set here, and would count for more than the script; not "
+                            "handed on" % ", ".join(shadow), "Unset it, or ask with --sbatch for what it was to say."))
     if plan.topology.head:
         checks.append(Check("live", "slurm:head", "blocks", "the config sets %s=%s, and Slurm picks the nodes: all of them would "
                             "wait for a head that is none of them" % (plan.topology.head_variable, plan.topology.head),

@@ -12,7 +12,8 @@ from .markup import (draw_mark, escape, format_number, format_utc, parse_utc, re
 
 # What each word of the object looks like. What is not here is calm: no colour is given to what is not understood.
 _VERDICT_TONES = {"healthy": "good", "at risk": "warn", "recommend stopping": "bad"}
-_ENDING_TONES = {"ended well": "good", "ended early": "warn", "failed": "bad", "killed": "bad", "died without trace": "bad"}
+_ENDING_TONES = {"ended well": "good", "joined": "good", "ended early": "warn", "failed": "bad", "killed": "bad",
+                 "died without trace": "bad"}
 _MARKS = {"pass": ("good", "ok"), "advisory": ("warn", "warning"), "blocks": ("bad", "bad"), "skipped": ("calm", "not judged")}
 _SEVERITIES = {"stop": "bad", "risk": "warn", "note": "calm"}
 _STATES = {"live": "running", "over": "over", "elsewhere": "on another machine", "unknown": "no process here"}

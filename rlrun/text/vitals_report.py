@@ -40,7 +40,7 @@ def _render_all(terminal: Terminal, status: Status, title: str, extra: Dict[str,
     target = status.target
     gap = [] if is_short else [""]
     lines = [render_head(target, title)] + gap + [render_verdict(terminal, status)] + gap
-    lines += _render_progress(status)
+    lines += _render_progress(status) + _render_joining(status)
     lines += [] if is_short else _render_procs(status, extra)
     lines += render_readings(terminal, status, columns, is_short)
     lines += [] if is_short else _render_checkpoint(status)
@@ -106,8 +106,9 @@ def render_verdict(terminal: Terminal, status: Status) -> str:
     words = status.verdict
     if status.ending is not None:
         words = "over" if status.ending.how == "ended" else status.ending.how
-        bad = status.ending.how not in ("ended well", "ended")
-        glyph, style = (BLOCKS, "red") if bad else (PASS, "green") if status.ending.how == "ended well" else (glyph, style)
+        bad = status.ending.how not in ("ended well", "ended", "joined")
+        good = status.ending.how in ("ended well", "joined")
+        glyph, style = (BLOCKS, "red") if bad else (PASS, "green") if good else (glyph, style)
     return "%s %s %s" % (paint(terminal, "%s %s" % (glyph, words), style), DASH, escape_controls(status.conclusion))
 
 
@@ -146,6 +147,13 @@ def _render_progress(status: Status) -> List[str]:
         epochs = "; %d epoch%s planned" % (outline.epochs, "" if outline.epochs == 1 else "s") if outline.epochs else ""
         lines.append(_LABEL % "" + escape_controls("of how many: %s%s" % (outline.total_from or "not told", epochs)))
     return lines
+
+
+def _render_joining(status: Status) -> List[str]:
+    if status.joining is None or status.ending is not None:
+        return []
+    from .joined import describe
+    return [_LABEL % ("" if place else "nodes") + line for place, line in enumerate(describe(status.joining))]
 
 
 def _find_epoch(status: Status) -> str:

@@ -128,6 +128,15 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = LIMIT_SEC
         time.sleep(0.02)
 
 
+def wait_for_end(box: Box, number: int = 0) -> str:
+    """Waits for the end of a run, by its place among the newest; gives the state that `runs` tells then. It is asked again when
+    neither runner nor keeper is left: each question is a start of rlrun."""
+    process = list_runs(box)[number]["runner"] or {}
+    wait_for(lambda: not any(is_alive(process[name]) for name in ("pid", "keeper") if process.get(name)), "the run's end")
+    return str(wait_for(lambda: [row["state"] for row in list_runs(box)[number:number + 1] if row["state"] != "running"],
+                        "the word of its end")[0])
+
+
 def read(path: str, default: str = "") -> str:
     try:
         with open(path, "rb") as file:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import build_checkout
-from e2e.scene import own, prime, quick_pyz, scene, shared_checkout, shared_prime  # noqa: F401  (fixtures of what does not launch)
+from e2e.scene import own, prime, scene, shared_checkout, shared_prime  # noqa: F401  (fixtures of what does not launch)
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -21,19 +21,19 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def play(has_box, boxed, pyz, quick_pyz, clean_env, tmp_path, shared_folder):  # noqa: F811
-    """play(scenario, root, python=, env=, **given) -> what `scenario(box, **given)` returned.
+def play(has_box, boxed, pyz, quicken, clean_env, tmp_path, shared_folder):
+    """play(scenario, root, python=, ships=, env=, **given) -> what `scenario(box, **given)` returned.
 
-    With a `python` it plays with rlrun.pyz as it ships, else with `quick_pyz` and the Python of the tests.
+    `python` is else the Python of the tests. It plays with rlrun.pyz compiled for it, or, with `ships`, with the file as it ships.
     """
     if not has_box:
         pytest.skip("a launch concerns the whole machine: needs root and unshare for a box")
 
-    def run(scenario, root, *, python="", env=None, timeout=180, **given):
+    def run(scenario, root, *, python=sys.executable, ships=False, env=None, timeout=180, **given):
         told = tmp_path / "told.json"
         told.write_text(json.dumps({
             "module": scenario.__module__, "function": scenario.__name__, "given": given,
-            "box": {"root": str(root), "python": python or sys.executable, "pyz": pyz if python else quick_pyz,
+            "box": {"root": str(root), "python": python, "pyz": pyz if ships else quicken(python),
                     "env": dict(clean_env, **(env or {})), "folder": str(tmp_path)}}), encoding="utf-8")
         done = boxed([sys.executable, "-m", "e2e.box", told], own_network=True, timeout=timeout, env={
             "PYTHONPATH": str(TESTS), "PYTHONPYCACHEPREFIX": str(shared_folder / "bytecode"), "PATH": "/usr/bin:/bin",

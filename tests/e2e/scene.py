@@ -12,22 +12,17 @@
     $NOBODY COMMAND…    runs it as the user nobody; AS=($NOBODY) makes later actors his
 
 rlrun.pyz lies in a scene with its modules compiled beside their sources (`quick_pyz`): hundreds of scenes would else
-spend half their time on that. The file as it ships is what each Python's tours run, and `run_pyz`.
+spend half their time on that. The file as it ships is what test_build.py starts, and what `play(…, ships=True)` plays.
 
 What runs in the scene must not have the words in its command line that rlrun looks for, so all paths are neutral.
 
     prime = scene._replace(root=build_shared_prime(folder))     the same on a checkout of prime-rl
     prime.check_all([["x"], ["y", "--", "--clean"]], before=…)  several checks of one scene, in its turn
 """
-import fcntl
-import importlib.util
 import json
-import marshal
 import os
 import shlex
-import shutil
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -149,25 +144,6 @@ class Scene(NamedTuple):
 def shared_checkout(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A toy checkout for tests that change nothing in it."""
     return build_checkout(tmp_path_factory.mktemp("shared") / "checkout")
-
-
-@pytest.fixture(scope="session")
-def quick_pyz(pyz: str, shared_folder: Path) -> str:
-    """rlrun.pyz with the bytecode of its modules for this Python; another version does not take it and compiles them."""
-    target = shared_folder / "quick.pyz"
-    with open("%s.lock" % target, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            new = shutil.copy(pyz, str(target) + ".new")
-            with zipfile.ZipFile(new, "a") as archive:
-                for name in archive.namelist():
-                    if name.endswith(".py") and name.startswith("rlrun/"):
-                        source = archive.read(name)
-                        code = compile(source, "%s/%s" % (target, name), "exec", dont_inherit=True)
-                        archive.writestr(name + "c", b"".join((  # PEP 552, not to be compared with the source
-                            importlib.util.MAGIC_NUMBER, b"\1\0\0\0", importlib.util.source_hash(source), marshal.dumps(code))))
-            os.replace(new, str(target))
-    return str(target)
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
     with slurm.start() as cluster:
         b.check(box, "debug/slurm", env=cluster.env)
 
+    with slurm.start_on_two() as (cluster, pair):       each node a machine of its own (two_nodes.py), the box a login node
+        b.check(box, "two_nodes", "--slurm", env=cluster.env)
+
 Its files lie in memory that only the box sees, its ports are the box's own, and it has a munge of its own. The job of one
 node takes it whole. Accounting is off, as where nobody has set it up; a job that ended is remembered until the end.
 """
@@ -14,9 +17,10 @@ import socket
 import stat
 import struct
 import subprocess
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from . import box as b
+from . import two_nodes
 
 # /usr/sbin is not on every user's PATH.
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +30,7 @@ _SIOCSIFADDR = 0x8916
 _FOLDER = "/srv"  # short: a socket's path has at most 107 bytes
 _CONF = """\
 ClusterName=box
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort=16817
 SlurmUser=root
 SlurmdUser=root
@@ -43,11 +47,10 @@ ReturnToService=2
 KillWait=1
 MinJobAge=3600
 GresTypes=gpu
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port=16821 CPUs=1 Gres=gpu:8
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port=16822 CPUs=1 Gres=gpu:8
-PartitionName=cluster Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+{nodes}PartitionName=cluster Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes=n1,n2 MaxTime=INFINITE State=UP
 """
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=1 Gres=gpu:8\n"
 
 
 class Cluster(NamedTuple):
@@ -68,26 +71,10 @@ def start() -> Iterator[Cluster]:
     """Starts it, waits until both nodes are idle, ends it. Only inside a box: it mounts, and its ports are fixed."""
     subprocess.check_call(["mount", "-t", "tmpfs", "tmpfs", _FOLDER])
     _add_address("127.0.0.2")
-    for name in ("munge", "state", "log", "spool-n1", "spool-n2"):
-        os.mkdir("%s/%s" % (_FOLDER, name), 0o755)
-    _write("munge/key", os.urandom(64), 0o600)
-    _write("slurm.conf", _CONF.format(host=socket.gethostname().partition(".")[0], folder=_FOLDER).encode())
-    _write("gres.conf", b"AutoDetect=off\nNodeName=n[1-2] Name=gpu File=%s/gpu[0-7]\n" % _FOLDER.encode())
-    # They look for control groups, and use none here. The older ones have no word for "none", and v1 does not look.
-    _write("cgroup.conf", b"CgroupPlugin=%s\n" % (b"disabled" if _read_version() >= 23 else b"cgroup/v1"))
-    for number in range(8):
-        os.mknod("%s/gpu%d" % (_FOLDER, number), 0o666 | stat.S_IFCHR, os.makedev(1, 3))  # as /dev/null
-    cluster = Cluster(_FOLDER, {"SLURM_CONF": _FOLDER + "/slurm.conf"}, {})
+    host = socket.gethostname().partition(".")[0]
+    cluster = _write_files(host, "127.0.0.1", {"n1": (host, "127.0.0.1"), "n2": (host, "127.0.0.1")})
     try:
-        socket_path = _FOLDER + "/munge/socket"
-        _spawn(cluster, "munged", ["munged", "--foreground", "--socket=" + socket_path] + [
-            "--%s-file=%s/munge/%s" % (name, _FOLDER, name) for name in ("key", "pid", "log", "seed")])
-        _await(cluster, lambda: os.path.exists(socket_path), "munged's socket")
-        _spawn(cluster, "slurmctld", ["slurmctld", "-D", "-c"])
-        for node in ("n1", "n2"):
-            _spawn(cluster, node, ["slurmd", "-D", "-N", node])
-        _await(cluster, lambda: ask(cluster, "sinfo", "-h", "-N", "-p", "gpu", "-o", "%T").split() == ["idle"] * 2,
-               "two idle nodes")
+        _start_daemons(cluster, lambda node, argv: argv)
         yield cluster
     finally:
         for daemon in reversed(list(cluster.daemons.values())):
@@ -97,6 +84,50 @@ def start() -> Iterator[Cluster]:
                 daemon.wait(10)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+
+
+@contextlib.contextmanager
+def start_on_two() -> Iterator[Tuple[Cluster, two_nodes.Pair]]:
+    """The same on two machines, the controller on n1. The box is a login node: it hands jobs in, and none runs there."""
+    subprocess.check_call(["mount", "-t", "tmpfs", "tmpfs", _FOLDER])  # before there are nodes, which see it too
+    addresses = two_nodes.ADDRESSES
+    cluster = _write_files("n1", addresses["n1"], {node: (node, addresses[node]) for node in addresses})
+    try:
+        with two_nodes.start() as pair:
+            _start_daemons(cluster, pair.enter)
+            yield cluster, pair
+    finally:
+        for daemon in cluster.daemons.values():  # what they were in the nodes is gone with them
+            daemon.kill()
+            daemon.wait()
+
+
+def _write_files(host: str, address: str, nodes: Dict[str, Tuple[str, str]]) -> Cluster:
+    for name in ("munge", "state", "log", "spool-n1", "spool-n2"):
+        os.mkdir("%s/%s" % (_FOLDER, name), 0o755)
+    _write("munge/key", os.urandom(64), 0o600)
+    lines = "".join(_NODE.format(name=name, host=nodes[name][0], address=nodes[name][1], port=16821 + place)
+                    for place, name in enumerate(sorted(nodes)))
+    _write("slurm.conf", _CONF.format(host=host, address=address, nodes=lines, folder=_FOLDER).encode())
+    _write("gres.conf", b"AutoDetect=off\nNodeName=n[1-2] Name=gpu File=%s/gpu[0-7]\n" % _FOLDER.encode())
+    # They look for control groups, and use none here. The older ones have no word for "none", and v1 does not look.
+    _write("cgroup.conf", b"CgroupPlugin=%s\n" % (b"disabled" if _read_version() >= 23 else b"cgroup/v1"))
+    for number in range(8):
+        os.mknod("%s/gpu%d" % (_FOLDER, number), 0o666 | stat.S_IFCHR, os.makedev(1, 3))  # as /dev/null
+    return Cluster(_FOLDER, {"SLURM_CONF": _FOLDER + "/slurm.conf"}, {})
+
+
+def _start_daemons(cluster: Cluster, enter: Callable[[str, Sequence[str]], Sequence[str]]) -> None:
+    """`enter`: the command line that runs another one on a node."""
+    socket_path = _FOLDER + "/munge/socket"
+    _spawn(cluster, "munged", ["munged", "--foreground", "--socket=" + socket_path] + [
+        "--%s-file=%s/munge/%s" % (name, _FOLDER, name) for name in ("key", "pid", "log", "seed")])
+    _await(cluster, lambda: os.path.exists(socket_path), "munged's socket")
+    _spawn(cluster, "slurmctld", enter("n1", ["slurmctld", "-D", "-c"]))
+    for node in ("n1", "n2"):
+        _spawn(cluster, node, enter(node, ["slurmd", "-D", "-N", node]))
+    _await(cluster, lambda: ask(cluster, "sinfo", "-h", "-N", "-p", "gpu", "-o", "%T").split() == ["idle"] * 2,
+           "two idle nodes")
 
 
 def ask(cluster: Cluster, *words: str) -> str:

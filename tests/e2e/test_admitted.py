@@ -26,13 +26,13 @@ def play_bug(box, name, function):
     done = b.rlrun(broken, "run", "pinned", "--json", "--confirm", digest, "--board", "leave", env=b.LONG)
     facts = {"done": done, "told": json.loads(done.out), "runs": b.list_runs(box)}
     b.shell(box, facts["told"].get("stop") or "false")
-    b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the end by the stop line")
+    b.wait_for_end(box)
     return facts
 
 
 @pytest.mark.parametrize("name, function", [("rlrun/steps/survival.py", "verify"), ("rlrun/steps/readback.py", "wait")])
 def test_a_bug_after_the_launch_is_no_denial(play, root, name, function):
-    facts = play(play_bug, root, python=sys.executable, name=name, function=function)
+    facts = play(play_bug, root, ships=True, name=name, function=function)
     told = facts["told"]
     words = "launched (pid %d), but the report failed: RuntimeError: planted" % told["runner"]["pid"]
     assert facts["done"][0] == 70 and words in facts["done"][2]

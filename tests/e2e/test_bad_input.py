@@ -704,10 +704,10 @@ run check --help
 """
 
 
-def test_core_under_every_python(scene: Scene, pyz: str, each_python: str) -> None:
+def test_core_under_every_python(scene: Scene, quicken: Callable[[str], str], each_python: str) -> None:
     write_fake_program(str(scene.fakes), "hostname", "echo 10.0.0.5")
     write_fake_program(str(scene.fakes), "getent", 'echo "$2 node1"')
-    found = scene.run([], command=CORE, env={"P": each_python, "PYZ": pyz})
+    found = scene.run([], command=CORE, env={"P": each_python, "PYZ": quicken(each_python)})
     codes = [line for line in found.out.split("\n") if line.startswith("code ")]
     assert codes == ["code %d" % code for code in (0, 1, 2, 0, 0, 0)], found.out + found.err
     assert "Traceback" not in found.out + found.err and "Warning" not in found.err

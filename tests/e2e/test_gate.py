@@ -134,7 +134,7 @@ def play_ended(box):
     for word, env in (("oom", {"TOY_SICK": "oom", "TOY_SICK_AT": "1"}), ("done", {"TOY_STEPS": "1"})):
         b.launch(box, "demo", env=dict(v.STEADY, **env))
         facts[word] = [b.rlrun(box, "gate", "--timeout", "30s"), b.rlrun(box, "gate", "--json", "--timeout", "30s")]
-        b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the end")
+        b.wait_for_end(box)
     run = v.start_lego(box, "slow", env={"TOY_BRINGUP_SEC": "1000"}, out=os.path.join(box.folder, "slow.out"))
     b.wait_for(lambda: "starting ray head" in b.read(os.path.join(box.folder, "slow.out")), "the stage")
     session = b.open_rlrun(box, "gate")

@@ -71,7 +71,7 @@ def leave(follower):
 # --- what there is
 
 
-def test_the_main_log_and_its_path(run_pyz, quick_pyz, tmp_path, edge_python):
+def test_the_main_log_and_its_path(run_pyz, tmp_path, edge_python):
     run, logs = make_run(tmp_path)
     done = run_pyz(["logs", run], python=edge_python)
     assert done.returncode == 0 and list_steps(done.stdout) == list(range(60, 100)) and "\x1b" not in done.stdout
@@ -85,9 +85,9 @@ def test_the_main_log_and_its_path(run_pyz, quick_pyz, tmp_path, edge_python):
     (["RUN", "--which", "orchestrator"], "orchestrator"), (["--which", "orchestrator", "RUN"], "orchestrator"),
     (["RUN", "--which", "env", "reverse-text"], "reverse-text"), (["--which", "env train reverse-text", "RUN"], "reverse-text"),
     (["--which", "env", "reverse-text", "RUN"], "reverse-text")])
-def test_which(run_pyz, quick_pyz, tmp_path, words, expected):
+def test_which(run_pyz, tmp_path, words, expected):
     run, _ = make_run(tmp_path)
-    done = run_pyz(["logs"] + [run if word == "RUN" else word for word in words], path=quick_pyz)
+    done = run_pyz(["logs"] + [run if word == "RUN" else word for word in words])
     assert done.returncode == 0 and expected + ".log" in done.stderr
     assert done.stdout.count("\n") == {"orchestrator": 2, "reverse-text": 1}[expected]
 
@@ -97,52 +97,52 @@ def test_which(run_pyz, quick_pyz, tmp_path, words, expected):
     (["-n", "x"], "invalid int"), (["--since", "3", "-n", "3"], "do not go together"),
     (["--since", "100"], "it holds steps 1 to 99"), (["--since", "1", "--which", "env", "reverse-text"], "tells no steps"),
     (["--which", "trainer", "a", "b"], "too many words")])
-def test_what_is_refused(run_pyz, quick_pyz, tmp_path, words, told):
+def test_what_is_refused(run_pyz, tmp_path, words, told):
     run, logs = make_run(tmp_path)
-    done = run_pyz(["logs", run] + words, path=quick_pyz)
+    done = run_pyz(["logs", run] + words)
     assert done.returncode == 2 and told in done.stdout + done.stderr, done.stderr
     if "vllm" in words:
         assert "trainer       " in done.stderr.replace("trainer ", "trainer  ") and str(logs / "orchestrator.log") in done.stderr
-        shape = json.loads(run_pyz(["logs", run, "--json"] + words, path=quick_pyz).stdout)
+        shape = json.loads(run_pyz(["logs", run, "--json"] + words).stdout)
         assert shape["exit"] == 2 and sorted(shape["logs"]) == ["env train reverse-text", "orchestrator", "trainer"]
 
 
-def test_from_a_step_on_and_as_json(run_pyz, quick_pyz, tmp_path):
+def test_from_a_step_on_and_as_json(run_pyz, tmp_path):
     run, logs = make_run(tmp_path)
-    assert list_steps(run_pyz(["logs", run, "--since", "42"], path=quick_pyz).stdout) == list(range(42, 100))
-    shape = json.loads(run_pyz(["logs", run, "--since", "98", "--json"], path=quick_pyz).stdout)
+    assert list_steps(run_pyz(["logs", run, "--since", "42"]).stdout) == list(range(42, 100))
+    shape = json.loads(run_pyz(["logs", run, "--since", "98", "--json"]).stdout)
     assert (shape["schema"], shape["command"], shape["log"], shape["path"]) == (1, "logs", "trainer", str(logs / "trainer.log"))
     assert list_steps("\n".join(shape["lines"])) == [98, 99] and shape["run"]["name"] == "run" and not shape["is_cut"]
     assert shape["logs"]["trainer"] == {"path": shape["path"], "exists": True, "bytes": os.path.getsize(shape["path"])}
 
 
-def test_a_log_that_can_not_be_read(run_pyz, quick_pyz, tmp_path):
+def test_a_log_that_can_not_be_read(run_pyz, tmp_path):
     run, logs = make_run(tmp_path)
     os.unlink(str(logs / "orchestrator.log"))
     os.mkfifo(str(logs / "orchestrator.log"))
-    done = run_pyz(["logs", run, "--which", "orchestrator"], path=quick_pyz)
+    done = run_pyz(["logs", run, "--which", "orchestrator"])
     assert done.returncode == 2 and "no log called" in done.stderr  # what is no file is none of its logs
     (logs / "trainer.log").write_text("")
-    done = run_pyz(["logs", run], path=quick_pyz)
+    done = run_pyz(["logs", run])
     assert done.returncode == 0 and done.stdout == ""
 
 
-def test_what_a_log_may_hold(run_pyz, quick_pyz, tmp_path, clean_env):
+def test_what_a_log_may_hold(run_pyz, tmp_path, clean_env):
     run, logs = make_run(tmp_path)
     clean_env["DB_PASSWORD"] = SECRET
     bar = "".join("Training: %3d%%|\u2588\u258e | %d/100\r" % (number, number) for number in range(100))
     with open(str(logs / "trainer.log"), "wb") as out:
         out.write(b"\x1b[31mred\x1b[0m \x1b]0;title\x07\x07bell \xff\xfe\n" + bar.encode() + b"step:3 - x:1\n\0\0\0nuls\0\n"
                   + b"password " + SECRET.encode() + b"\n" + b"x" * (1 << 20) + b"\nlast, without an end")
-    done = run_pyz(["logs", run], path=quick_pyz)
+    done = run_pyz(["logs", run])
     lines = done.stdout.split("\n")
     assert lines[:4] == ["red \\x07bell \ufffd\ufffd", "step:3 - x:1", "nuls", "password <redacted>"]
     assert lines[4].endswith("x\u2026 (line goes on)") and len(lines[4]) < 40000 and lines[5:] == ["last, without an end", ""]
-    assert run_pyz(["logs", run, "--color", "always"], path=quick_pyz).stdout.startswith("\x1b[31mred\x1b[0m \\x07bell")
-    for text in (run_pyz(["logs", run, "--json"], path=quick_pyz).stdout, done.stderr):
+    assert run_pyz(["logs", run, "--color", "always"]).stdout.startswith("\x1b[31mred\x1b[0m \\x07bell")
+    for text in (run_pyz(["logs", run, "--json"]).stdout, done.stderr):
         assert SECRET not in text
     clean_env["LC_ALL"] = "C"
-    done = run_pyz(["logs", run], path=quick_pyz)
+    done = run_pyz(["logs", run])
     assert done.returncode == 0 and "last, without an end" in done.stdout
 
 

@@ -118,7 +118,7 @@ def test_the_plan_is_shown_with_its_question_also_when_quiet(play, root):
 
 def play_from_a_folder(box):
     b.launch(box, "relative", env=b.SHORT)
-    b.wait_for(lambda: b.list_runs(box)[0]["state"] == "ended 0", "the first run's end")
+    assert b.wait_for_end(box) == "ended 0"
     found = {}
     for cwd in (box.root, os.path.join(box.root, "scripts", "train")):
         found[cwd] = b.check(box, "relative", env=b.SHORT, cwd=cwd)
@@ -166,7 +166,7 @@ def play_no_sigchld(box):
                              stderr=subprocess.DEVNULL, restore_signals=False,
                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     popen.communicate()
-    b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the run's end")
+    b.wait_for_end(box)
     return b.wait_for(lambda: [row["state"] for row in b.list_runs(box) if row["state"] != "lost"], "the keeper's word")
 
 

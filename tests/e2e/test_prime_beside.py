@@ -9,7 +9,7 @@ from checkouts import add_prime_config, build_checkout, build_prime_checkout, wr
 
 from . import box as b
 from .scene import hash_tree
-from .test_prime_launch import HELD, MODE, QUESTION, QUICK, hold, list_run, list_runs_made, show, stop, wait_for_end
+from .test_prime_launch import HELD, MODE, QUESTION, QUICK, hold, list_run, list_runs_made, show, stop
 
 # All that a second run beside the first has to have of its own.
 OTHER_PORTS = ("--inference.server.port", "8001", "--inference.backend-port", "8101", "--orchestrator.env-server-base-port",
@@ -86,7 +86,7 @@ def play_failures(box):
         held = hold()
         found = b.launch_words(box, "held", env=dict(QUICK, TOY_FAIL=part), options=["--again"])
         held.close()
-        wait_for_end(box)
+        b.wait_for_end(box)
         text = b.rlrun(box, "runs", os.path.basename(found["record"])).out
         facts[part] = {"code": found["code"], "found": found, "runs": text, "left": list_run(found["runner"]["pid"])}
     digest = b.check(box, "held", env=dict(QUICK, TOY_FAIL="trainer"))["digest"]
@@ -167,7 +167,7 @@ def play_hangup(box):
     b.wait_for(lambda: b.reap(shell.pid), "the end of the shell")
     facts = {"same": list_run(row["runner"]["pid"]) == before, "parts": len(before), "state": b.list_runs(box)[0]["state"]}
     held = hold()
-    facts["ended"] = wait_for_end(box)
+    facts["ended"] = b.wait_for_end(box)
     held.close()
     return facts
 
@@ -206,7 +206,7 @@ def test_the_foreground_shows_the_run_and_ctrl_c_ends_it_in_good_order(play, roo
     assert "Received SIGTERM, terminating all processes" in facts["text"] and "Received interrupt" not in facts["log"]
 
 
-# --- every Python, once through
+# --- once through; test_prime_check.py checks under every Python, test_run_launch.py runs under every one
 
 def play_tour(box):
     env = dict(QUICK, TOY_PYTHON=box.python)
@@ -217,12 +217,12 @@ def play_tour(box):
     row = b.list_runs(box)[0]
     stopped = b.shell(box, b.find_stop_line(done.out), cwd="/")
     b.wait_for(lambda: not list_run(row["runner"]["pid"]), "the end of the whole run")
-    return {"check": text, "done": done, "row": row, "stopped": stopped, "ended": wait_for_end(box),
+    return {"check": text, "done": done, "row": row, "stopped": stopped, "ended": b.wait_for_end(box),
             "same": before == hash_tree(os.path.join(box.root, "configs"))}
 
 
-def test_check_run_runs_and_stop_under_every_python(play, root, each_python):
-    facts = play(play_tour, root, python=each_python)
+def test_check_run_runs_and_stop_under_the_oldest_and_the_newest_python(play, root, edge_python):
+    facts = play(play_tour, root, python=edge_python)
     assert facts["check"][0] == 0 and "SAFE TO RUN: ✓ YES" in facts["check"][1], facts["check"]
     assert facts["done"][0] == 0 and "trainer=" in facts["done"][1], facts["done"]
     assert (facts["row"]["state"], facts["stopped"][0], facts["ended"], facts["same"]) == ("running", 0, "ended 1", True)

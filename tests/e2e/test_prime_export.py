@@ -131,8 +131,7 @@ def play_tool(box, text):
     facts = {"done": done, "state": b.list_runs(box)[0]["state"]}
     if done.code == 0:
         facts["stopped"] = b.shell(box, b.find_stop_line(done.out)).code
-        b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the end")
-        facts["state after"] = b.list_runs(box)[0]["state"]
+        facts["state after"] = b.wait_for_end(box)
     return facts
 
 

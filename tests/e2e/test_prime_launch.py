@@ -73,11 +73,6 @@ def hold():
     return listener
 
 
-def wait_for_end(box, number=0):
-    b.wait_for(lambda: b.list_runs(box)[number]["state"] != "running", "the run's end")
-    return b.list_runs(box)[number]["state"]
-
-
 def stop(box, found):
     """Pastes the stop line, waits until nothing of the run is left, gives what runs says then."""
     done = b.shell(box, found["stop"], cwd="/")
@@ -124,7 +119,7 @@ def play_life(box, layout):
         row["runner"]["pid"]), "titles": read_titles(record["facts"]["pids"]), "session": list_run(row["runner"]["pid"])}
     facts["logs"] = {name: os.path.isfile(path) for name, path in record["facts"]["logs"].items()}
     held = hold()
-    facts["ended"] = wait_for_end(box)
+    facts["ended"] = b.wait_for_end(box)
     held.close()
     facts["exit"] = json.loads(b.read(os.path.join(row["record"], "exit.json")))
     return facts
@@ -263,7 +258,7 @@ def play_clean(box):
     facts["left"] = [path for path in before if os.path.lexists(path) and b.read(path) == "old\n"]
     facts["row"] = b.list_runs(box)[0]
     os.killpg(facts["row"]["runner"]["pgid"], signal.SIGTERM)
-    wait_for_end(box)
+    b.wait_for_end(box)
     found = b.launch_words(box, *words, options=["--again"], env=QUICK)
     return dict(facts, digest=found, live=b.rlrun(box, "check", *words[:1], "--json", *words[1:], env=QUICK))
 
@@ -333,7 +328,7 @@ def play_again(box):
                        for option in ("--resume", "--clean")]
     facts["still"] = b.list_runs(box)[0]["state"]
     held = hold()
-    facts["ended"] = wait_for_end(box)
+    facts["ended"] = b.wait_for_end(box)
     held.close()
     facts["log"] = b.read(resumed["train_log"])
     third = b.launch_words(box, *words, "--resume", env=QUICK)

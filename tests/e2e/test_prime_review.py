@@ -141,7 +141,7 @@ def play_claims(box: b.Box) -> Dict[str, Any]:
     facts["new"] = json.loads(done.out)
     facts["run"] = [done.code, facts["new"]["launched"], b.count_records(box), b.read(os.path.join(folder, "here"))]
     os.killpg(held["runner"]["pgid"], signal.SIGKILL)
-    b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the run's end")
+    b.wait_for_end(box)
     facts["after"] = b.check(box, "cleans")
     return facts
 

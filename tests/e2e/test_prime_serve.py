@@ -7,7 +7,7 @@ import pytest
 from checkouts import add_prime_config, build_prime_checkout
 
 from . import box as b
-from .test_prime_launch import QUESTION, QUICK, SOURCES, hold, list_names, list_run, show, stop, wait_for_end
+from .test_prime_launch import QUESTION, QUICK, SOURCES, hold, list_names, list_run, show, stop
 
 URL = "http://localhost:8321"
 SERVER = "[server]\nport = 8321\n[vllm]\nmodel = \"toy/Tiny\"\n"
@@ -49,7 +49,7 @@ def play_server(box):
     second = b.rlrun(box, "run", "serve-infer", "--json", env=env)
     facts["second"] = [second.code, json.loads(second.out)["blocking"]]
     b.shell(box, b.find_stop_line(done.out), cwd="/")
-    return dict(facts, ended=wait_for_end(box), left=list_run(facts["row"]["runner"]["pid"]))
+    return dict(facts, ended=b.wait_for_end(box), left=list_run(facts["row"]["runner"]["pid"]))
 
 
 def test_a_server_is_waited_for_and_tried_by_the_printed_lines(play, root):
@@ -83,7 +83,7 @@ def play_slow(box):
     code, text = b.finish(session)
     facts = {"Ctrl-C": [code, show(text), b.list_runs(box)[0]["state"]]}
     b.shell(box, b.find_stop_line(text), cwd="/")
-    wait_for_end(box)
+    b.wait_for_end(box)
     digest = b.check(box, "serve-infer", env=LOADING)["digest"]
     words = ("--again", "--confirm", digest, "--server-timeout", "1")
     done = b.rlrun(box, "run", "serve-infer", *words, "--json", env=LOADING)
@@ -93,7 +93,7 @@ def play_slow(box):
     done = b.rlrun(box, "run", "serve-infer", *words, env=LOADING)
     facts["text"] = [done.code, done.out, b.list_runs(box)[0]["state"]]
     b.shell(box, b.find_stop_line(done.out), cwd="/")
-    wait_for_end(box)
+    b.wait_for_end(box)
     session = open_waiting(box)
     os.kill(b.list_runs(box)[0]["runner"]["pid"], signal.SIGKILL)
     code, text = b.finish(session)
@@ -123,7 +123,7 @@ def play_evals(box):
     facts["title"] = b.read("/proc/%d/cmdline" % found["facts"]["pids"]["evals"][0]).strip("\0")
     facts["states"] = [row["state"] for row in b.list_runs(box)]
     held = hold()
-    facts["ended"] = wait_for_end(box)
+    facts["ended"] = b.wait_for_end(box)
     held.close()
     facts["log"] = b.read(found["launch_log"])
     facts["server"] = [server["code"], stop(box, server)["state"]]

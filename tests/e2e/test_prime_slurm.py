@@ -206,24 +206,27 @@ def play_ends(box):
         stop = b.find_stop_line(done.out)
         stopped = b.shell(box, stop)
         slurm.wait_for_state(cluster, stop.split()[-1], "CANCELLED")
-        return {"states": list_states(box), "running": running, "report": done.out, "stopped": stopped.code, "stop": stop,
+        return {"ids": [failed["facts"]["jobs"][0], stop.split()[-1]], "states": list_states(box), "running": running,
+                "report": done.out, "stopped": stopped.code, "stop": stop,
                 "shown": show_run(box), "status": [ask_status(box, name) for name in ("failed", "cancelled")],
                 "since": b.rlrun(box, "runs", "--failed-since", "1d")}
 
 
 def test_failed_and_cancelled(play, root):
     told = play(play_ends, root)
-    assert told["report"].startswith("Submitted\n") and told["stop"] == "scancel 2" and told["stopped"] == 0, told["report"]
-    assert told["running"] in ("job 2 pending", "job 2 running")
-    assert told["states"] == ["job 2 cancelled", "job 1 failed"]
+    first, second = told["ids"]  # a number is used up by each `sbatch --test-only`
+    assert told["report"].startswith("Submitted\n") and told["stop"] == "scancel " + second, told["report"]
+    assert told["stopped"] == 0
+    assert told["running"] in ("job %s pending" % second, "job %s running" % second)
+    assert told["states"] == ["job %s cancelled" % second, "job %s failed" % first]
     assert [(one["code"], one["verdict"], one["ending"]["how"]) for one in told["status"]] == [
         (4, "ended", "failed"), (4, "ended", "killed")]
-    for one, words in zip(told["status"], ("job 1 FAILED", "job 2 CANCELLED")):
+    for one, words in zip(told["status"], ("job %s FAILED: exit code 1" % first, "job %s CANCELLED" % second)):
         assert words in one["ending"]["words"]
     assert find_row(told["shown"], "stop") == ""
     code, out, err = told["since"]  # by their jobs: sbatch itself has ended 0
     assert (code, err, out.count("\n  how: ")) == (0, "", 2), out
-    assert "Slurm: job 1 FAILED" in out and "Slurm: job 2 CANCELLED" in out, out
+    assert "Slurm: job %s FAILED" % first in out and "Slurm: job %s CANCELLED" % second in out, out
 
 
 # --- what sbatch refuses, is not there, or keeps waiting for
@@ -232,9 +235,15 @@ def test_failed_and_cancelled(play, root):
 def play_refusals(box):
     with slurm.start() as cluster:
         box.env.update(cluster.env)
-        facts = {"partition": submit(box, "debug/held", "--slurm.partition", "nowhere")}
-        facts["partition_text"] = b.rlrun(box, "run", "debug/held", "--again", "--confirm", facts["partition"]["digest"], "--",
-                                          "--slurm.partition", "nowhere")
+        facts = {"ahead": b.check(box, "debug/held", "--", "--slurm.partition", "nowhere")}
+        # Its partition is closed in the very moment: after the last look, before the launch.
+        fakes = os.path.join(box.folder, "closing")
+        write_fake_program(fakes, "sbatch", 'case "$*" in *--test-only*) exec /usr/bin/sbatch "$@" ;; esac\n'
+                           'exec /usr/bin/sbatch --partition=nowhere "$@"\n')
+        closing = {"PATH": "%s:%s" % (fakes, box.env["PATH"])}
+        facts["partition"] = submit(box, "debug/held", env=closing)
+        facts["partition_text"] = b.rlrun(box, "run", "debug/held", "--again", "--confirm", facts["partition"]["digest"],
+                                          env=closing)
         facts["states"] = list_states(box)
         facts["queue"] = slurm.ask(cluster, "squeue", "-h", "-t", "all")
         subprocess.check_call(["mount", "--bind", os.devnull, "/usr/bin/sbatch"])  # only in this box
@@ -248,6 +257,8 @@ def play_refusals(box):
 
 def test_refusals(play, root):
     told = play(play_refusals, root)
+    assert told["ahead"]["blocking"] == ["slurm:refused"], "what sbatch is sure to refuse is told before"
+    assert "Invalid partition name" in next(one["detail"] for one in told["ahead"]["checks"] if one["name"] == "slurm:refused")
     refused = told["partition"]
     assert (refused["code"], refused["facts"].get("jobs")) == (4, None)
     assert any("invalid partition specified: nowhere" in line for line in refused["fatal"]), refused["fatal"]
@@ -269,23 +280,30 @@ def start_run(box, *words, env):
                             stderr=subprocess.DEVNULL)
 
 
+def wait_for_running(cluster, count):
+    """Waits until so many jobs run; the id of the newest."""
+    return b.wait_for(lambda: (lambda ids: len(ids) == count and str(max(map(int, ids))))(
+        slurm.ask(cluster, "squeue", "-h", "-t", "RUNNING", "-o", "%i").split()), "%d jobs that run" % count)
+
+
 def play_slow(box):
     fakes, path = os.path.join(box.folder, "slow"), box.env["PATH"]
     with slurm.start() as cluster:
         box.env.update(cluster.env)
         write_fake_program(fakes + "-squeue", "squeue", "exec sleep 600\n")
-        write_fake_program(fakes, "sbatch", 'until [ -e "$0.go" ]; do sleep 0.05; done; exec /usr/bin/sbatch "$@"\n')
+        write_fake_program(fakes, "sbatch", 'case "$*" in *--test-only*) exec /usr/bin/sbatch "$@" ;; esac\n'
+                           'until [ -e "$0.go" ]; do sleep 0.05; done; exec /usr/bin/sbatch "$@"\n')
         deaf = start_run(box, "debug/held", "--", "--run.name", "deaf", env={"PATH": "%s-squeue:%s" % (fakes, path)})
-        slurm.wait_for_state(cluster, "1", "RUNNING")
+        one = wait_for_running(cluster, 1)
         waiting = start_run(box, "debug/held", env={"PATH": "%s:%s" % (fakes, path)})
         b.wait_for(lambda: b.find_processes("%s/sbatch" % fakes), "an sbatch that waits")
         waiting.send_signal(signal.SIGINT)  # the operator does not wait for it
         out = waiting.communicate()[0]
         facts = {"left": [waiting.returncode, json.loads(out.decode())], "still": list_states(box)}
         b.add_to_file(os.path.join(fakes, "sbatch.go"), "")
-        slurm.wait_for_state(cluster, "2", "RUNNING")
+        two = wait_for_running(cluster, 2)
         b.wait_for(lambda: not b.is_alive(facts["left"][1]["runner"]["pid"]), "the runner's end")
-        facts["later"] = [list_states(box), show_run(box)]
+        facts.update(later=[list_states(box), show_run(box)], ids=[one, two])
         cluster.daemons["slurmctld"].kill()
         facts["down"] = b.rlrun(box, "runs")
         facts["deaf"] = [json.loads(deaf.communicate()[0].decode()), deaf.returncode]
@@ -295,17 +313,19 @@ def play_slow(box):
 def test_slow_programs(play, root):
     told = play(play_slow, root)
     code, left = told["left"]
+    one, two = told["ids"]
     assert code == 0 and left["launched"] and left["facts"].get("jobs") is None
     assert left["stop"] == "kill -s TERM -- -%d" % left["runner"]["pgid"]
-    assert told["still"] == ["running", "job 1 running"]
+    assert told["still"] == ["running", "job %s running" % one]
     states, shown = told["later"]
-    assert states == ["job 2 running", "job 1 running"], "rlrun was gone when sbatch answered"
-    assert find_row(shown, "stop") == "scancel 2"
+    assert states == ["job %s running" % two, "job %s running" % one], "rlrun was gone when sbatch answered"
+    assert find_row(shown, "stop") == "scancel " + two
     found, code = told["deaf"]
-    assert code == 0 and found["facts"]["jobs"] == ["1"] and found["stop"] == "scancel 1", "a squeue that hangs is not waited for"
-    assert found["facts"]["job_states"] == {"1": None}
+    assert code == 0 and found["facts"]["jobs"] == [one] and found["stop"] == "scancel " + one, \
+        "a squeue that hangs is not waited for"
+    assert found["facts"]["job_states"] == {one: None}
     code, out, err = told["down"]
-    assert code == 0 and "job 1 unknown" in out and "squeue: " in err
+    assert code == 0 and "job %s unknown" % one in out and "squeue: " in err
 
 
 # --- a run that lives on in a job
@@ -330,6 +350,7 @@ def play_resume(box):
         second = submit(box, "debug/held", "--run.name", "one", "--resume", env=dict(QUICK, TOY_STEPS="2"))
         facts["end"] = slurm.wait_for_state(cluster, second["facts"]["jobs"][0], "COMPLETED", "FAILED")
         facts["second"], facts["states"] = second, list_states(box)
+        facts["ids"] = [job, second["facts"]["jobs"][0]]
         facts["log"] = b.read(second["facts"]["job_logs"][second["facts"]["jobs"][0]])
         return facts
 
@@ -340,10 +361,11 @@ def test_resume(play, root, layout):
     assert told["waits"] == dict.fromkeys(["", "--resume", "--clean"], ["job:running"]), "a job that waits has no log yet"
     assert told["live"]["blocking"] == ["job:running"]
     words = [one["detail"] + one["fix"] for one in told["live"]["checks"] if one["name"] == "job:running"]
-    assert any("Slurm job 2 of this run is RUNNING" in one and "scancel 2" in one for one in words), words
+    first, second = told["ids"]
+    assert any("Slurm job %s of this run is RUNNING" % first in one and "scancel %s" % first in one for one in words), words
     assert told["used"]["blocking"] == ["run:exists"]
     assert told["second"]["code"] == 0 and told["end"] == "COMPLETED"
-    assert told["states"] == ["job 3 completed", "job 2 completed"]
+    assert told["states"] == ["job %s completed" % second, "job %s completed" % first]
     assert "Resuming from step 1" in told["log"]
 
 
@@ -378,13 +400,15 @@ def play_kinds(box):
 def test_kinds(play, root, layout):
     told = play(play_kinds, root, env={"TOY_LAYOUT": layout})
     sft, infer, nodes = told["sft"], told["infer"], told["nodes"]
-    assert (sft["code"], sft["facts"]["jobs"], told["sft_end"]) == (0, ["1"], "COMPLETED")
+    [first], [second] = sft["facts"]["jobs"], infer["facts"]["jobs"]
+    assert (sft["code"], told["sft_end"]) == (0, "COMPLETED")
     inner = "launcher/" if layout else ""
     assert sft["plan"]["launch_command"] == "sbatch %s/outputs/sft/%ssft.sbatch" % (root, inner)
-    assert (infer["code"], infer["facts"]["jobs"], infer["server"]) == (0, ["2"], None)
+    assert (infer["code"], infer["server"]) == (0, None)
     assert infer["plan"]["launch_command"] == "sbatch %s/served/%sinference.sbatch" % (root, inner)
-    assert infer["facts"]["job_logs"] == {"2": "%s/served/%sjob_2.log" % (root, inner + "logs/" if inner else "")}
-    assert told["states"] == ["job 2 running", "job 1 completed"]
+    assert infer["facts"]["job_logs"] == {second: "%s/served/%sjob_%s.log" % (
+        root, inner + "logs/" if inner else "", second)}
+    assert told["states"] == ["job %s running" % second, "job %s completed" % first]
     assert nodes["code"] == 0 and nodes["plan"]["nodes"] == 2 and "nodes=2" in nodes["configuration"]
     assert told["count"] == "2 n[1-2]"
     assert nodes["nodes"]["command"] is None, "Slurm starts the other node"

@@ -249,7 +249,7 @@ def play_cron(box):
 
 def test_E1_E3_cron_with_ascii_streams_and_a_name_with_an_umlaut(play, root, edge_python):
     add_config(root, "train", "uber", "PROJECT_NAME=toy\nEXP_NAME=über—lauf\nTRAINER_LOGGER=\"two words—'quoted'\"\n" + MODULES)
-    facts = play(play_cron, root, python=edge_python)
+    facts = play(play_cron, root, python=edge_python, ships=True)
     code, out, err = facts["done"]
     assert "Traceback" not in err and (out + err).isascii()
     if code == 5:  # 3.6 without the distributions' locale coercion can name no such path: said, and nothing launched

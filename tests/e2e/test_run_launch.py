@@ -245,7 +245,7 @@ def play_replaced(box):
 
 
 def test_the_keeper_needs_nothing_of_a_pyz_that_is_replaced(play, root):
-    facts = play(play_replaced, root, python=sys.executable)
+    facts = play(play_replaced, root, ships=True)
     assert facts["link"]["state"] == "verified"
     assert facts["exit"]["schema"] == 1
 
@@ -267,7 +267,7 @@ def play_replaced_at_the_question(box):
 
 
 def test_a_pyz_that_is_replaced_at_the_question_still_launches_and_reports(play, root):
-    facts = play(play_replaced_at_the_question, root, python=sys.executable)
+    facts = play(play_replaced_at_the_question, root, ships=True)
     for name, code in (("background", 4), ("foreground", 0)):
         assert facts[name][0] == code and "Launched (%s)" % name in facts[name][1] and "ended 0" in facts[name][1], facts[name][
             1
@@ -588,7 +588,7 @@ def test_an_interrupted_wait_reports_what_is_known_and_leaves_the_run(play, root
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_very_moment_of_the_launch_never_denies_it(play, root, number):
-    facts = play(play_signal_at_launch, root, python=sys.executable, number=int(number), timeout=300)
+    facts = play(play_signal_at_launch, root, ships=True, number=int(number), timeout=300)
     assert facts["code"] == 0 and "Launched (background)" in facts["text"], facts["text"]
     assert facts["state"] == "running" and facts["recorded"]
 

@@ -267,7 +267,7 @@ def test_E3_a_name_that_the_C_locale_can_not_hold(play, tmp_path, edge_python):
     root = build_checkout(tmp_path / "größe")
     add_config(root, "train", "über", NAMED % "über—lauf" + LONG + MODULES)
     is_old = "/3.6." in edge_python
-    facts = play(play_umlaut, root, python=edge_python, launches=is_old)
+    facts = play(play_umlaut, root, python=edge_python, ships=True, launches=is_old)
     assert facts["done"][0] == 0, facts["done"]
     assert ("LC_ALL=C.UTF-8" in facts["done"][1]) == is_old
     assert facts["launched"] == ([0, "", ""] if is_old else None)

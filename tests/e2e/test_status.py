@@ -19,7 +19,7 @@ SHAPE = {"schema", "command", "exit", "time", "verdict", "conclusion", "run", "p
 RUN = {"id", "name", "stack", "kind", "root", "state", "user", "host", "started_seconds", "elapsed_seconds", "pids", "logs",
        "launch_log", "run_dir", "siblings", "jobs", "config", "digest", "record", "stop"}
 PROGRESS = {"step", "total", "total_from", "epoch", "epochs", "stage", "seconds_per_step", "first_step_seconds", "left_seconds",
-            "left_from", "idle_seconds", "checkpoint", "segments", "missing_steps"}
+            "left_from", "idle_seconds", "checkpoint", "segments", "missing_steps", "joining"}
 METRIC = {"key", "label", "row", "source", "value", "step", "rounded", "mark", "words", "trend"}
 TOKEN = "hf_" + "AbCdEfGh" * 4
 MARKUP = "<script>alert(1)</script>"
@@ -151,7 +151,7 @@ def play_bare(box):
 
 
 def test_in_a_bare_environment_under_old_and_new_python_nothing_changes(play, root, edge_python):
-    facts = play(play_bare, root, python=edge_python)
+    facts = play(play_bare, root, python=edge_python, ships=True)
     for name in ("status", "json", "gate", "watch"):
         code, out, err = facts[name]
         assert (name, code) == (name, 0), err

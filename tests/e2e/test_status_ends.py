@@ -35,7 +35,7 @@ def play_ends(box, words, config, knobs):
         given = dict(knobs, TOY_SICK=word, TOY_SICK_AT="3")
         options = ["--again", "--board", "leave"] if "TOY_LOAD_SEC" not in knobs else ["--again"]
         launched = b.launch_words(box, config, options=options, env=given)
-        b.wait_for(lambda: b.list_runs(box)[0]["state"] != "running", "the run's end")
+        b.wait_for_end(box)
         facts[word] = dict(v.look(box), launched=launched["record"], stop=launched["stop"])
     return facts
 

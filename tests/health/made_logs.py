@@ -23,7 +23,7 @@ def read_plainly(data):
     was cut off by a hole."""
     points = []
     place = 0
-    for piece in re.findall(rb"[^\n\r\0]*[\n\r\0]", data):
+    for piece in re.findall(rb"\0+|[^\n\r\0]*[\n\r\0]", data):
         body = piece[:-1]
         if piece[-1:] != b"\0" and MARK in body and len(body) <= lines.LINE_BYTES:
             point = parse(body.decode("utf-8", "replace"))

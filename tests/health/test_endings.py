@@ -224,6 +224,8 @@ def test_words_that_are_no_error(line):
     (b"E1130 12:13:49.388000 12 torch/elastic/api.py:882] failed (exitcode: -9) local_rank: 3 (pid: 1) of binary: p", "killed"),
     (b"E1130 12:13:49.388000 12 torch/elastic/api.py:882] failed (exitcode: 1) local_rank: 3 (pid: 1) of binary: p", "error"),
     (b"tee: /x/a.log: Disk quota exceeded", "disk"), (b"scripts/run.sh: line 3: jq: command not found", "error"),
+    (b"/var/spool/n1/job00006/slurm_script: line 99: uv: command not found", "error"),
+    (b"srun: error: Unable to create step for job 5: Invalid generic resource (gres) specification", "error"),
     (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "oom-gpu"),
     (b"RuntimeError: CUDA error: out of memory", "oom-gpu"), (b"[12.5] Out of memory: Killed process 77 (python)", "oom-host"),
 ])

@@ -181,3 +181,46 @@ def test_is_loopback(text, expected):
 def test_short_host_name(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "node1.cluster.example")
     assert address.read_short_host_name() == "node1"
+
+
+NAMES = ("lo", "eth0", "eth1", "ib0", "docker0")
+
+
+@pytest.mark.parametrize("variable, value, fits", [
+    ("NCCL_SOCKET_IFNAME", "", True), ("NCCL_SOCKET_IFNAME", "eth0", True), ("NCCL_SOCKET_IFNAME", "eth", True),
+    ("NCCL_SOCKET_IFNAME", "ib,eth", True), ("NCCL_SOCKET_IFNAME", "=eth0,eth1", True), ("NCCL_SOCKET_IFNAME", "=eth", None),
+    ("NCCL_SOCKET_IFNAME", "^lo,docker", True), ("NCCL_SOCKET_IFNAME", "^eth", False), ("NCCL_SOCKET_IFNAME", "^=eth", True),
+    ("NCCL_SOCKET_IFNAME", "^=eth0", False), ("NCCL_SOCKET_IFNAME", "ib0", False), ("NCCL_SOCKET_IFNAME", "bond0", None),
+    ("GLOO_SOCKET_IFNAME", "eth0", True), ("GLOO_SOCKET_IFNAME", "ib0,eth0", True), ("GLOO_SOCKET_IFNAME", "eth", None),
+    ("GLOO_SOCKET_IFNAME", "ib0", False)])
+def test_the_interface_that_is_named_for_sockets(variable, value, fits):
+    found = address.judge_socket_names({variable: value}, "10.0.0.5", "eth0", NAMES)
+    if fits:
+        assert found == ()
+    else:
+        (sentence, fix), = found
+        assert sentence.startswith("%s=%s " % (variable, value)) and "set %s=eth0" % variable in fix
+        assert ("names no interface" in sentence) == (fits is None)
+
+
+def test_an_interface_that_is_not_known_is_not_judged():
+    assert address.judge_socket_names({"NCCL_SOCKET_IFNAME": "ib0"}, "10.0.0.5", "", NAMES) == ()
+    assert address.judge_socket_names({"NCCL_SOCKET_IFNAME": "ib0"}, "10.0.0.5", "eth0", ()) == ()
+    (_, fix), = address.judge_socket_names({"GLOO_SOCKET_IFNAME": "bond0"}, "10.0.0.5", "", NAMES)
+    assert "set GLOO_SOCKET_IFNAME to the one" in fix
+    assert "lo" in address.read_interface_names()
+
+
+def test_a_port_is_open_refused_or_out_of_reach():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert address.probe_port("127.0.0.1", port)[0] == "refused"
+        listener.listen(1)
+        assert address.probe_port("127.0.0.1", port) == ("open", "")
+        while True:  # the queue of one who accepts nobody fills up
+            how, words = address.probe_port("127.0.0.1", port, 0.2)
+            if how != "open":
+                break
+        assert (how, words) == ("unreachable", "no answer within 0.2 s")
+    assert address.probe_port("no-such-host.invalid", 1) == ("unreachable", "`getent hosts no-such-host.invalid` finds nothing")

@@ -366,3 +366,14 @@ def test_G7_an_index_beyond_a_lost_gpu_is_not_judged() -> None:
     assert gpus.select_visible(left, "1,0") == [left[1], left[0]]
     assert gpus.select_visible(left, "GPU-3") == [left[2]]
     assert gpus.select_visible([], "0") == []
+
+
+@pytest.mark.parametrize("body, version", [
+    (say("535.104.05", "535.104.05"), "535.104.05"), (say("550.90"), "550.90"), (say("[N/A]"), ""), ("exit 1", ""),
+    (say("Failed to initialize NVML: Driver/library version mismatch", code=18), ""), ("exec sleep 60", "")])
+def test_the_drivers_version(make_fake: MakeFake, body: str, version: str) -> None:
+    assert gpus.finish_driver(gpus.start_driver(make_fake(on_gpus=body)), 0.5 if "sleep" in body else 20) == version
+
+
+def test_no_driver_without_nvidia_smi() -> None:
+    assert gpus.finish_driver(gpus.start_driver({"PATH": "/nonexistent"})) == ""

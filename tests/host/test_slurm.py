@@ -285,3 +285,24 @@ def test_only_the_newest_are_asked_for_one_by_one(fake_slurm, clean_env):
     found, why = slurm.read_jobs([str(number) for number in range(1, 201)], clean_env)
     asked = [line.split()[-1] for line in fake_slurm.calls() if line.startswith("scontrol")]
     assert found == {} and asked == [str(number) for number in range(200, 150, -1)] and "newest 50" in why
+
+
+def test_a_squeue_that_takes_its_time_is_not_waited_for_alone(fake_slurm, clean_env):
+    fake_slurm(squeue="exec sleep 100\n", sacct=say(ACCOUNTS))
+    found, why = slurm.read_jobs(["32", "7"], clean_env, timeout_seconds=0.6)
+    assert found["32"].state == "FAILED" and "7" not in found and why.startswith("squeue: no end within")
+    fake_slurm(squeue="sleep 0.3\n" + say(QUEUE), sacct="exec sleep 100\n")
+    assert list(slurm.read_jobs(["7"], clean_env, timeout_seconds=1)[0]) == ["7"], "what was started beside it is ended"
+
+
+def test_all_that_squeue_tells(fake_slurm, clean_env):
+    fake_slurm(squeue=say("40|40|PENDING||0:00|5:00|Resources|gpu|4294901724|N/A|5:00\n"
+                          "39|39|RUNNING|n[1-2]|0:02|UNLIMITED|None|gpu|4294901725|2026-11-30T06:45:04|UNLIMITED\n"))
+    found, _ = slurm.read_jobs(["39", "40"], clean_env)
+    assert found["40"][9:] == ("gpu", 4294901724, "", "5:00", None)
+    assert found["39"][9:] == ("gpu", 4294901725, "2026-11-30T06:45:04", "UNLIMITED", None)
+
+
+def test_by_whom_it_was_cancelled(fake_slurm, clean_env):
+    fake_slurm(sacct=say("37|37|CANCELLED by 1000|0:0|00:01:38|UNLIMITED|n1\n"))
+    assert slurm.read_jobs(["37"], clean_env)[0]["37"].by == 1000

@@ -228,6 +228,6 @@ def test_what_status_loads_is_little():
     shown = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, cwd=str(RECORDED.parents[2]))
     loaded = json.loads(shown.stdout.decode("utf-8"))
     assert [name for name in loaded if name.startswith("rlrun.")] == [
-        "rlrun.host", "rlrun.host.files", "rlrun.stacks", "rlrun.stacks.lego_health", "rlrun.stacks.lego_signs", "rlrun.text",
-        "rlrun.text.glyphs", "rlrun.text.shell", "rlrun.values", "rlrun.vitals"]
+        "rlrun.host", "rlrun.host.files", "rlrun.stacks", "rlrun.stacks.lego_health", "rlrun.stacks.lego_joining",
+        "rlrun.stacks.lego_signs", "rlrun.text", "rlrun.text.glyphs", "rlrun.text.shell", "rlrun.values", "rlrun.vitals"]
     assert not {"subprocess", "socket", "asyncio"} & set(loaded)

@@ -270,7 +270,7 @@ def find_stages(name):
 def test_stages_come_in_order():
     assert find_stages("launch_sync") == [
         "the runner reads its config and checks it", "sweep: clearing what earlier runs left", "Ray head starting",
-        "Ray is up; waiting for all {nodes} nodes to join",
+        "Ray is up; waiting for {nodes} nodes in all: status asks how many joined",
         "all nodes joined; trainer starting", "trainer starting", "model weights loading, shard 9/20",
         "model weights loading, shard 9/20", "KV cache and memory profiling", "CUDA graph capture, 31/67"]
     assert find_stages("launch_async")[-1] == "rollouts starting"

@@ -188,20 +188,10 @@ def test_a_directory_that_cant_be_written(run_dir):
     assert found.status == "blocks" and run_dir in found.detail and "--output-dir" in found.fix
 
 
-def test_slurm(tmp_path):
-    found = judge(make(is_submission=True, launch_command="sbatch /o/x/rl.sbatch"))
-    assert found["slurm:absent"].status == "blocks" and "--slurm" in found["slurm:absent"].fix
-    write(tmp_path / "venv/sbatch", "#!/bin/sh\n", 0o755)
-    write(tmp_path / "venv/scontrol", "#!/bin/sh\nexit 1\n", 0o755)
-    assert list(judge(make(is_submission=True, path_first=str(tmp_path / "venv")))) == ["slurm:unknown"]  # no controller
-    write(tmp_path / "venv/scontrol", "#!/bin/sh\n", 0o755)
-    found = judge(make(is_submission=True, launch_command="sbatch /o/x/rl.sbatch", path_first=str(tmp_path / "venv"), gpu_count=0,
+def test_a_submission_takes_nothing_here(tmp_path):
+    found = judge(make(is_submission=True, launch_command="sbatch /o/x/rl.sbatch", gpu_count=0,
                        environment={"CUDA_VISIBLE_DEVICES": "GPU-1"}))
-    assert list(found) == ["slurm:sbatch"]
-    assert found["slurm:sbatch"].status == "pass" and "/o/x/rl.sbatch" in found["slurm:sbatch"].detail
-    write(tmp_path / "bin/sbatch", "#!/bin/sh\n", 0o755)
-    write(tmp_path / "bin/scontrol", "#!/bin/sh\n", 0o755)
-    assert list(judge(make(is_submission=True, launch_command=""))) == ["slurm:sbatch"]
+    assert found == {}, "whether Slurm takes it is judged for all stacks in one place"
 
 
 GPUS = GpuReading("ok", "", tuple(make_gpu(index) for index in range(2)), (), ())

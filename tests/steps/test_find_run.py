@@ -276,3 +276,16 @@ def test_what_could_not_be_planned_is_not_tried_at_each_look(hand_started):
     os.remove(str(marker))
     find_run.from_live(run, make_scene("", [run]), first)
     assert not marker.exists()
+
+
+def test_processes_of_a_job_are_the_jobs(tmp_path, monkeypatch):
+    """On a node of it they are seen too; a job without a directory of its own is no run of whatever lies in this folder."""
+    def make(name, **given):
+        return find_run.Target(given.pop("id", ""), name, "lego", "train", str(tmp_path), "live", {}, given.pop("launch_log", ""),
+                               "", "me", "h", given.pop("pids", ()), None, None, **given)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(find_run.procs, "read_environ", lambda pid: {"SLURM_JOB_ID": "5"} if pid == 7 else {})
+    job = make("job", id="r", jobs=(("5", "RUNNING"),))
+    own = make("own", pids=(("runner", 7),))
+    other = make("other", pids=(("runner", 8),), launch_log=str(tmp_path / "x.log"))
+    assert find_run._merge_jobs([own, other], [job]) == [other, job._replace(pids=own.pids)]

@@ -100,7 +100,7 @@ def test_a_written_script_is_sound_and_names_its_record(tmp_path):
 def test_a_second_start_has_to_resume(tmp_path, given, word):
     given = dict({"launch_command": "x trainer.save_freq=5"}, **given)
     job = make_job(tmp_path, asked=ask(tmp_path, requeue=True), **given)
-    checks = slurm_job.judge_batch(job)
+    checks = slurm_job.judge_batch(job, {})
     assert [check.name for check in checks] == (["slurm:requeue"] if word else [])
     assert not word or word in checks[0].detail
     assert ("requeue" in job.batch.options) and "no-requeue" not in job.batch.options
@@ -108,7 +108,7 @@ def test_a_second_start_has_to_resume(tmp_path, given, word):
 
 def test_a_head_that_the_config_names_is_none_of_the_jobs(tmp_path):
     plan = make_plan(root=str(tmp_path), topology=Topology(2, "10.0.0.1", "MASTER_ADDR", 6379, ""))
-    checks = slurm_job.judge_batch(slurm_job.make_plan(plan, ask(tmp_path), {}))
+    checks = slurm_job.judge_batch(slurm_job.make_plan(plan, ask(tmp_path), {}), {})
     assert [(check.name, check.status) for check in checks] == [("slurm:head", "blocks")] and "10.0.0.1" in checks[0].detail
 
 
@@ -117,3 +117,23 @@ def test_what_sbatch_says_is_read(tmp_path):
     assert told["facts"]["jobs"] == ["12"] and told["facts"]["job_logs"] == {"12": os.path.join(str(tmp_path), "job_12.log")}
     failed = slurm_job.read_back("sbatch: error: invalid partition specified: x\nsbatch: error: Batch failed\n", "/r")
     assert failed["facts"]["jobs"] == [] and failed["fatal"][0] == "sbatch: error: invalid partition specified: x"
+
+
+def test_a_variable_that_is_about_another_job_is_not_handed_on(tmp_path):
+    environ = {"SBATCH_OUTPUT": "/elsewhere", "SBATCH_ARRAY_INX": "0-9", "SBATCH_PARTITION": "gpu"}
+    job = make_job(tmp_path, environ)
+    assert job.batch.options["output"].endswith("job_%j.log") and job.batch.options["partition"] == "gpu"
+    assert {"SBATCH_OUTPUT", "SBATCH_ARRAY_INX"} <= set(job.drop_env) and "SBATCH_PARTITION" not in job.drop_env
+    checks = slurm_job.judge_batch(job, environ)
+    assert [check.name for check in checks] == ["slurm:shadow"] and "SBATCH_ARRAY_INX, SBATCH_OUTPUT" in checks[0].detail
+
+
+def test_an_option_of_srun_is_words_and_no_line_for_the_shell(tmp_path):
+    script = make_job(tmp_path, asked=ask(tmp_path, srun=['--comment="$(touch x)"'])).batch.script
+    assert "'--comment=$(touch x)'" in script
+
+
+def test_a_site_file_that_somebody_else_can_change_is_told(tmp_path):
+    (tmp_path / "rlrun.ini").write_text("[slurm]\nsrun = --mpi=none\n")
+    os.chmod(str(tmp_path / "rlrun.ini"), 0o666)
+    assert [check.name for check in slurm_job.judge_batch(make_job(tmp_path), {})] == ["config:foreign"]

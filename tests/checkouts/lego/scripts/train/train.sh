@@ -17,6 +17,9 @@
 #   TOY_SAVE_EVERY=0     writes a checkpoint folder every so many steps
 #   TOY_SILENT_SEC=0     the launch prints nothing, lives that long and ends 0
 #   TOY_SILENT_EXIT=0    the launch ends 2 without a word after "[shm] after cleanup:"
+#   TOY_RAY=0            of several nodes: starts a real Ray, as the real one does, with the `ray` of the virtual environment or on PATH
+#   TOY_JOIN_SEC=300     how long the head then waits for the others, with a look every TOY_LOOK_SEC=5; a worker tries the head's
+#                        port 30 times, TOY_TRY_SEC=2 apart
 #   TOY_NOTE=            any text; becomes one more argument of the launch command
 set -euo pipefail
 
@@ -152,9 +155,53 @@ find_head() {
     echo "HEAD=$IP_HEAD  MASTER_ADDR=$MASTER_ADDR  LOCAL=$IP_LOCAL  NNODES=$NNODES"
 }
 
+# A small one: it is to be joined, not to be worked with. The stand-ins would hide its package.
+call_ray() {
+    env -u PYTHONPATH RAY_enable_metrics_collection=0 RAY_num_prestart_python_workers=0 RAY_prestart_worker_first_driver=0 ray "$@"
+}
+
+start_ray() {
+    local up=0 looked=0
+    local small=(--object-store-memory=80000000 --num-cpus=1 --num-gpus="$NGPUS_PER_NODE" --disable-usage-stats)
+    if [ "$IP_LOCAL" = "$IP_HEAD" ]; then
+        echo "[HEAD] starting ray head"
+        call_ray start --head --node-ip-address="$IP_HEAD" --port="$RAY_PORT" --include-dashboard=false "${small[@]}"
+        while :; do
+            up=$(call_ray status 2>/dev/null | grep -c "node_" || true)
+            [ "$up" -lt "$NNODES" ] && [ "$looked" -lt "${TOY_JOIN_SEC:-300}" ] || break
+            sleep "${TOY_LOOK_SEC:-5}"
+            looked=$((looked + ${TOY_LOOK_SEC:-5}))
+        done
+        if [ "$up" -lt "$NNODES" ]; then
+            echo "[FATAL] only ${up}/${NNODES} nodes joined the ray cluster after ${TOY_JOIN_SEC:-300}s." >&2
+            echo "[FATAL] every node must run this script with MASTER_ADDR=${IP_HEAD};" >&2
+            echo "[FATAL] check that missing nodes can reach ${IP_HEAD}:${RAY_PORT}." >&2
+            call_ray status || true
+            # It ends every Ray that it sees: only where that is a test's own table of processes.
+            ! grep -qa e2e /proc/1/cmdline || call_ray stop --force >/dev/null 2>&1 || true
+            exit 1
+        fi
+        call_ray status || true
+        return 0
+    fi
+    echo "[WORKER] waiting for head $IP_HEAD:$RAY_PORT"
+    for _ in $(seq 1 30); do
+        "$PYTHON_BIN" -c 'import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)' "$IP_HEAD" "$RAY_PORT" \
+            >/dev/null 2>&1 && break
+        sleep "${TOY_TRY_SEC:-2}"
+    done
+    call_ray start --address="$IP_HEAD:$RAY_PORT" "${small[@]}"
+    echo "[WORKER] joined; head drives training. exiting worker script."
+    exit 0
+}
+
 bring_up() {
     say_cleanup
     find_head
+    if [ "${TOY_RAY:-0}" = 1 ] && [ "$NNODES" -gt 1 ]; then
+        start_ray
+        return 0
+    fi
     if [ "$IP_LOCAL" != "$IP_HEAD" ]; then
         echo "[WORKER] waiting for head $IP_HEAD:$RAY_PORT"
         sleep "$TOY_BRINGUP_SEC"
