@@ -326,6 +326,55 @@ def bench_status(toy: str) -> List[Row]:
     return rows
 
 
+RECORDS = 1000
+HOSTS = (2, 1000)
+RANKS = 4096
+
+
+def bench_scale(toy: str) -> List[Row]:
+    """A checkout with a thousand recorded launches, a list of a thousand hosts, a run with the logs of thousands of ranks: each
+    against the same with few."""
+    records, run = os.path.join(toy, "logs", "rlrun"), os.path.join(os.path.dirname(toy), "ranks")
+    rounds = LOG_ROUNDS
+    few = {"runs": lambda: run_quietly(rlrun("runs"), toy), "check": lambda: run_quietly(rlrun("check", CONFIG), toy)}
+    before = measure(few, rounds)
+    for number in range(RECORDS):
+        folder = os.path.join(records, "20200101-%06d-train-demo" % number)
+        os.makedirs(folder)
+        seconds = 1577836800.0 + number
+        for name, data in (
+                ("record.json", {
+                    "id": os.path.basename(folder), "digest": "%08x" % number, "kind": "train", "config": CONFIG, "stack": "lego",
+                    "root": toy, "time_seconds": seconds, "state": "launched", "runner": {"pid": 1 << 22, "start_ticks": 1},
+                    "boot_id": "x", "train_log": ""}),
+                ("exit.json", {"status": 0, "duration_seconds": 60.0, "time_seconds": seconds + 60})):
+            with open(os.path.join(folder, name), "w") as out:
+                json.dump(data, out)
+    after = measure(few, rounds)
+    rows = [_make_scale_row("rlrun %s, %d recorded launches more" % (name, RECORDS), after[name], before[name]) for name in few]
+    hosts = measure({count: lambda count=count: run_quietly(  # type: ignore[misc]
+        rlrun("nodes", "two_nodes", "--hosts", "n[0001-%04d]" % count), toy) for count in HOSTS}, rounds)
+    rows.append(_make_scale_row("rlrun nodes, %d hosts, against %d" % (HOSTS[1], HOSTS[0]), hosts[HOSTS[1]], hosts[HOSTS[0]]))
+    found = {}
+    for count in (1, RANKS):
+        for rank in range(count):
+            folder = os.path.join(run, "logs", "attempt_1", "trainer", "torchrun", "x", "attempt_0", str(rank))
+            os.makedirs(folder, exist_ok=True)
+            for name in ("stdout.log", "stderr.log"):
+                with open(os.path.join(folder, name), "w") as out:
+                    out.write("12:00:00  SUCCESS  Step 1 | Time: 3.30s | Loss: 0.1234\n" * 9)
+        with open(os.path.join(run, "logs", "attempt_1", "trainer.log"), "w") as out:
+            out.write("12:00:00  SUCCESS  Step 1 | Time: 3.30s | Loss: 0.1234\n" * 9)
+        found[count] = measure({word: lambda word=word: run_quietly(rlrun(word, run), toy)  # type: ignore[misc]
+                                for word in ("status", "logs")}, rounds)
+    return rows + [_make_scale_row("rlrun %s, logs of %d ranks, against 1" % (word, RANKS), found[RANKS][word], found[1][word])
+                   for word in ("status", "logs")]
+
+
+def _make_scale_row(what: str, many: float, few: float) -> Row:
+    return Row(what, "%.0f ms  %.2f x" % (many * 1000, many / few), "< 1 s more", many - few < 1)
+
+
 def _make_memory_row(what: str, peaks: Tuple[int, int]) -> Row:
     own, whole = (kib * 1024 / 1e6 for kib in peaks)
     return Row("peak memory of %s" % what, "%.1f MB  (with its children's: %.1f)" % (own, whole), "< 30 MB", own < 30)
@@ -381,7 +430,7 @@ def main() -> int:
         toy = os.path.join(folder, "toy")
         shutil.copytree(TOY, toy)
         rows = []  # type: List[Row]
-        for part in (bench_startup, bench_probe, bench_check, bench_memory, bench_status, bench_wait):
+        for part in (bench_startup, bench_probe, bench_check, bench_memory, bench_status, bench_wait, bench_scale):
             try:
                 rows += part(toy)
             except Exception as error:  # a report of the rest is worth more than none

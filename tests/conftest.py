@@ -49,6 +49,7 @@ _LOOPBACK_UP = "%s link set lo up" % _IP if _IP else (
 
 # What waits long by itself comes first, so that the rest runs beside it and no worker is left alone with it in the end.
 LONG_FIRST = (
+    "test_one_job_for_two_nodes",
     "test_jobs_are_told_from_the_queue_to_their_end",
     "test_cron_launches_once_and_the_run_outlives_it",
     "test_a_run_that_says_nothing_for_a_minute_is_exit_4_and_left_alone",

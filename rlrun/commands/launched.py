@@ -9,15 +9,16 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
-from ..host import procs
+from ..host import procs, slurm
 from ..stacks import load_health, load_stack
-from ..steps import keeper, launch, nodes, readback, records, shapes, survey
-from ..text import report
+from ..steps import jobs, joining, keeper, launch, nodes, readback, records, shapes, survey
+from ..text import joined, report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
 from ..text.redact import redact
 from ..text.shell import escape_controls, strip_colour
 from ..values import Launch, Plan, Readback
+from ..vitals import Joining
 from .options import name_program
 
 SERVER_SECONDS = 600.0
@@ -54,17 +55,21 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
                 back = readback.read_back(started, plan)
     except KeyboardInterrupt:
         back, settled, is_interrupted = readback.read_back(started, plan), True, True
-    back = _hide_secrets(back, secrets)
+    back = _ask_jobs(_hide_secrets(back, secrets), started, plan)
+    waits = joining.look_launch(plan, str(written["digest"]), started, back, float(written["time_seconds"]), secrets)
+    has_joined = _has_joined(back, started, plan)
     link = _read_link(started, board)
     written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
                    vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
                    trainer=list(back.trainer_pids), link=link, facts=back.facts)
     launch.save(started.record, written)
-    code = OK if is_interrupted and not back.exit else _pick_code(mode, plan, back, settled, server)
+    code = OK if has_joined or is_interrupted and not back.exit else _pick_code(mode, plan, back, settled, server)
     if terminal.is_json:
-        text = json.dumps(_shape(found, started, back, link, code, written, server, secrets), sort_keys=True)
+        shape = _shape(found, started, back, link, code, written, server, secrets)
+        shape.update(joined=has_joined, joining=joining.shape(waits))
+        text = json.dumps(shape, sort_keys=True)
     else:
-        lines = _render(found, started, back, link, written, mode, server)
+        lines = _render(found, started, back, link, written, mode, server, has_joined, waits)
         lines += _render_end(found, started, back, secrets) if code == RUN_ENDED else []
         lines += _render_after(found, written, server) if code != RUN_ENDED and (not back.exit or plan.is_short) else []
         text = "\n".join(lines)
@@ -80,9 +85,38 @@ def _hide_secrets(back: Readback, secrets: Tuple[str, ...]) -> Readback:
     return back._replace(fatal=tuple(redact(line, secrets) for line in back.fatal), verdict=redact(back.verdict, secrets))
 
 
+def _ask_jobs(back: Readback, started: Launch, plan: Plan) -> Readback:
+    """What Slurm says of a job that was handed in just now: it may wait, run, or have failed by now."""
+    handed_in = list(back.facts.get("jobs") or ())
+    if not plan.is_submission or not handed_in:
+        return back
+    found = dict(records.read_record(started.record) or {}, jobs=handed_in, launch_log=started.launch_log)
+    found.setdefault("groups", [])
+    jobs.ask_slurm([found], True)
+    told = dict(found.get("job_told") or {})
+    rows = tuple((label, jobs.tell_states(found) if label == "job" and told else value) for label, value in back.rows) \
+        if plan.batch is not None else back.rows
+    facts = dict(back.facts, job_told=told, pending=jobs.find_stop_facts(found)["pending"])
+    logs = facts.get("job_logs")
+    if _has_failed(back._replace(facts=facts)) and isinstance(logs, dict):
+        facts["failed_log"] = logs.get(handed_in[0])
+    return back._replace(rows=rows, facts=facts)
+
+
+def _has_failed(back: Readback) -> bool:
+    return any(slurm.is_over(one["state"]) and one["state"] != "COMPLETED" for one in (back.facts.get("job_told") or {}).values())
+
+
+def _has_joined(back: Readback, started: Launch, plan: Plan) -> bool:
+    """Was this a worker of a run on several nodes, whose part is done?"""
+    return bool(plan.topology.nodes > 1 and not plan.is_submission and back.exit and back.exit.get("status") == 0
+                and joining.has_joined(plan.stack, started.launch_log))
+
+
 def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Optional[readback.Server]) -> int:
     if back.exit and (mode == "foreground" or plan.is_short):
-        is_done = back.exit.get("status") == 0 and (not plan.is_submission or bool(back.facts.get("jobs")))
+        is_handed_in = bool(back.facts.get("jobs")) and not _has_failed(back)
+        is_done = back.exit.get("status") == 0 and (not plan.is_submission or is_handed_in)
         return OK if is_done else RUN_ENDED
     if not settled or back.exit:
         return RUN_ENDED
@@ -122,7 +156,7 @@ def _shape(found: survey.Survey, started: Launch, back: Readback, link: Any, cod
 
 
 def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, written: Dict[str, Any],
-            mode: str, server: Optional[readback.Server]) -> List[str]:
+            mode: str, server: Optional[readback.Server], has_joined: bool, waits: Optional[Joining]) -> List[str]:
     """The seed's report: at most 15 lines, and what else the stack could read."""
     plan = found.plan
     pairs = [("kind / config", "%s · %s" % (plan.kind, " + ".join((plan.config_shown,) + plan.more_configs))),
@@ -142,19 +176,24 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     pairs += [("detached", written["survival"]["verified"]["words"])]
     stage = "it answers" if server and server.is_up else plan.stage
     stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
+    stage = "joined: its runner has ended 0; the head drives the run, and tells its steps" if has_joined else stage
+    if waits:
+        stage = joined.tell_stage(waits)
+        pairs.append(("nodes", " · ".join(joined.describe(waits))))
     pairs += [("stage", stage),
               ("record", os.path.relpath(started.record, plan.root))]
     name = os.path.basename(started.record)
-    if is_handed_in and plan.batch is not None:
+    if is_handed_in:
         pairs.append(("next", "%s status %s    # follows the job" % (name_program(), name)))
     if not back.exit:
         pairs.append(("watch", "tail -F %s" % started.launch_log))
         has_steps = plan.kind in load_health(plan.stack).STEP_KINDS
         pairs.append(("next", "%s gate %s    # waits for the first step and judges it" % (name_program(), name) if has_steps else
                       "%s status %s" % (name_program(), name)))
-    if not back.exit or is_handed_in:
+    if not back.exit or is_handed_in and not _has_failed(back):
         pairs.append(("stop", stop_line(started, plan, back.facts)))
-    head = "Submitted" if is_handed_in else "Not submitted" if plan.is_submission and back.exit else "Launched (%s)" % mode
+    submitted = "Submitted, and it has failed" if _has_failed(back) else "Submitted"
+    head = submitted if is_handed_in else "Not submitted" if plan.is_submission and back.exit else "Launched (%s)" % mode
     return [head] + report.render_pairs(pairs)
 
 
@@ -199,7 +238,10 @@ def _render_after(found: survey.Survey, written: Dict[str, Any], server: Optiona
 
 def _render_end(found: survey.Survey, started: Launch, back: Readback, secrets: Tuple[str, ...]) -> List[str]:
     lines = [""]
-    if back.exit:
+    has_failed = _has_failed(back)
+    if has_failed:
+        lines.append("The job that was handed in has failed by now; nothing is retried.")
+    elif back.exit:
         lines.append("The run has ended: %s" % describe_exit(back.exit))
     elif not back.launch_log_bytes:
         lines.append("The run has said nothing for %d s (the launch log is empty), and is still alive: pid %d."
@@ -211,8 +253,10 @@ def _render_end(found: survey.Survey, started: Launch, back: Readback, secrets: 
         lines.append("The end of %s:" % path if end else "%s is empty." % path)
         lines += ["  | " + _shorten(escape_controls(redact(strip_colour(line), secrets))) for line in end]
         last += end
+    if has_failed:
+        return lines + ["Mend the cause, then hand it in again."]
     if back.exit and back.exit.get("status") == 0 and "host:worker" in found.verdict.warnings:
-        return lines + ["It ended 0, as on every node that is not the head: its log tells whether it joined."]
+        return lines + ["It ended 0, as on every node that is not the head, and its log does not say that it joined."]
     if back.exit and back.exit.get("status") == 0:
         return lines + ["It ended 0 within the first minute; its log tells whether that was success. Nothing is retried."]
     hint = load_stack(found.plan.stack).explain_end("\n".join(last)) if back.exit else ""

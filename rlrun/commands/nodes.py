@@ -11,7 +11,7 @@ from ..host import git as host_git
 from ..host import gpus
 from ..steps import digest, node_facts, nodes, preflight, record, survey
 from ..text import terminal as term
-from ..text.redact import find_secrets
+from ..text.redact import find_secrets, redact
 from ..text.shell import escape_controls
 from ..values import Plan, Request
 from . import options as shared
@@ -42,6 +42,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
             raise OperatorError("the plan is unknown: %s" % (said.skipped or said.summary), "This tells more: %s" % line,
                                 BLOCKED, "preflight:died" if said.died else "preflight:skipped")
         plan = _complete(plan, request, environ)
+        if plan.batch is not None:
+            return _print_job(plan, where, find_secrets(dict(environ, **plan.environment)), terminal)
         commands = nodes.make_commands(plan, record.make_stamp(time.time()), environ, hosts)
         facts = path = None
         if started and commands.command:
@@ -64,6 +66,23 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         lines = nodes.describe(commands, False) + (_describe_check(path, facts) if facts and path else ())
         term.print_result(terminal, "\n".join(lines))
     return MACHINE if commands.warning else OK
+
+
+def _print_job(plan: Plan, where: shared.Where, secrets: Tuple[str, ...], terminal: term.Terminal) -> int:
+    """With --slurm one job takes all nodes: its batch script, and who hands it in."""
+    script = redact(plan.batch.script, secrets)
+    line = shared.name_again("run", where, plan, secrets)
+    if terminal.is_json:
+        term.print_result(terminal, json.dumps({
+            "schema": 1, "command": "nodes", "kind": plan.kind, "config": plan.config_shown, "root": plan.root,
+            "nodes": plan.topology.nodes, "others": 0, "head": None, "line": line, "warning": None, "doubts": [], "hosts": None,
+            "script": script, "options": dict(plan.batch.options)}, sort_keys=True))
+        return OK
+    term.print_result(terminal, "\n".join(
+        ["One job takes all %d nodes; nothing is to be started on them by hand. Its batch script:" % plan.topology.nodes]
+        + ["  | " + escape_controls(one) for one in script.rstrip("\n").split("\n")]
+        + ["It is handed in, after a check and a yes, by:", "    " + escape_controls(line, "\n\t")]))
+    return OK
 
 
 def _complete(plan: Plan, request: Request, environ: Dict[str, str]) -> Plan:

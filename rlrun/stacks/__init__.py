@@ -14,9 +14,9 @@ and no process is started but through host/.
     TAKES_WHOLE_BOX                         whether a local run of it shares the machine with no other run
     SLURM_WORDS                             {kind: the words by which the runner hands the run to Slurm itself; () where rlrun
                                             writes the batch script}, a kind that is not in it can't be handed in
-    SLURM_HINT                              where there are such words: how the runner is told what the job shall ask for
-    refuse_requeue(plan)                    where there are none: why a run that is started anew would not go on from its
-                                            newest checkpoint, "" where it would
+    SLURM_HINT                              how the runner is told what its job shall ask for, "" where rlrun writes the script
+    refuse_requeue(plan)                    why a run in a job of rlrun's own that is started anew would not go on from its newest
+                                            checkpoint, "" where it would
   * is_checkout(directory)                  is this directory the root of a checkout?
     list_configs(root)                      [Config] that people may launch, sorted
     match_config(root, word)                [Config] that a bare name means

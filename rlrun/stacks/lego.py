@@ -22,6 +22,7 @@ DEMO = ("check demo", "run demo --board leave", "gate", "status", "runs")
 TAKES_OVERRIDES = False
 TAKES_RUNNER = False
 TAKES_WHOLE_BOX = True
+SLURM_HINT = ""
 SLURM_WORDS = {"train": (), "eval": (), "infer": ()}
 # Stands for the address of a job's first node while nobody knows it (RFC 5737: of no host).
 _JOB_HEAD = "203.0.113.254"

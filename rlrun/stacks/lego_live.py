@@ -2,9 +2,10 @@
 import glob
 import os
 import re
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ..host import procs
+from ..text.shell import quote_words
 from ..values import Board, Process, Role, SweepRule
 from .interpreters import read_run
 
@@ -228,7 +229,8 @@ def is_board_name(file_name: str) -> bool:
 def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
     """The whole group gets it: see STOP_SIGNAL. A job that runs is told through its batch script, which tells the head's runner
     (--batch: else Slurm would signal every process of it); one that waits is taken out of the queue."""
-    jobs = " ".join(str(job) for job in facts.get("jobs") or ())  # type: ignore[attr-defined]
+    jobs: Any = facts.get("jobs")
     if jobs:
-        return "scancel %s%s" % ("" if facts.get("pending") else "--batch --signal=%s " % STOP_SIGNAL, jobs)
+        return quote_words(["scancel"] + ([] if facts.get("pending") else ["--batch", "--signal=" + STOP_SIGNAL]) + [
+            str(job) for job in jobs])
     return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)

@@ -332,6 +332,11 @@ def _pick_second_look(kind: str, data: Dict[str, Any], counts: Tuple[Optional[in
     return tuple(look + ([("GPUs", where)]))
 
 
+def refuse_requeue(plan: Plan) -> str:
+    """Nothing: its launcher writes the batch script."""
+    return ""
+
+
 def name_environment(root: str) -> Tuple[str, Tuple[str, ...]]:
     """The virtual environment of a checkout, and the modules that its runs need."""
     return prime_config.find_venv(root, dict(os.environ)), ("prime_rl", "torch", "vllm", "verifiers")

@@ -10,13 +10,14 @@ from ..values import Plan
 from . import records
 
 _LOGS = 5
+_RECORDS = 200  # the newest: a guess need not read thousands
 _TAIL_BYTES = 1 << 18
 
 
 def find_project_logs(plan: Plan) -> Tuple[str, ...]:
     """Earlier training logs of this project, newest first: those of recorded launches, and those that lie where this
     run's would lie if it had another name."""
-    paths = {one["train_log"] for one in records.list_records(plan.root)
+    paths = {one["train_log"] for one in records.list_records(plan.root, _RECORDS)
              if one["project"] == plan.project and one["kind"] == plan.kind and one["train_log"]}
     if plan.project and plan.experiment and plan.experiment in plan.train_log and \
             "/%s/" % plan.project in plan.train_log.split(plan.experiment)[0] + "/":
@@ -36,7 +37,7 @@ def find_project_logs(plan: Plan) -> Tuple[str, ...]:
 def estimate_run(plan: Plan) -> Optional[float]:
     """How long the whole run may take, in seconds: a guess, the longest of the recorded runs of this very config that ended 0;
     None where there is none."""
-    lasted = [one["exit"]["duration_seconds"] for one in records.list_records(plan.root)
+    lasted = [one["exit"]["duration_seconds"] for one in records.list_records(plan.root, _RECORDS)
               if one["kind"] == plan.kind and one["config"] == plan.config_shown and one["exit"]
               and one["exit"]["status"] == 0 and one["exit"]["duration_seconds"]
               and not one.get("is_submission")]  # what handed a job in was done at once

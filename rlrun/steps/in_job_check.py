@@ -43,7 +43,8 @@ def judge_moved(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> L
     then = task.record["parts"]
     now = digest.shorten_parts(dict(found.fingerprint.parts, runner=quote_words(found.plan.argv)), secrets)
     files = [name for name in sorted(set(then) | set(now)) if name.startswith("file ")]
-    moved = [name[5:] for name in files if then.get(name) != (now.get(name) or digest.hash_file(name[5:]))]  # one that died has not named all
+    # A dry run that died has not named all of them.
+    moved = [name[5:] for name in files if then.get(name) != (now.get(name) or digest.hash_file(name[5:]))]
     if found.plan.launch_command:  # it tells none where it refuses
         moved += [_tell_words(name, task, found.plan, secrets) for name in _SAME_PARTS if then.get(name) != now.get(name)]
     checks = []
@@ -55,7 +56,8 @@ def judge_moved(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> L
     if moved:
         more = ", and %d more" % (len(moved) - 5) if len(moved) > 5 else ""
         checks.append(Check("live", "plan:moved", "blocks", "this is not the plan that was confirmed; what changed since: %s"
-                            % (", ".join(moved[:5]) + more), "Put it back, or check it and hand it in anew: rlrun check %s --slurm" % shlex.quote(task.record["config"])))
+                            % (", ".join(moved[:5]) + more), "Put it back, or check it and hand it in anew: rlrun check %s --slurm"
+                            % shlex.quote(task.record["config"])))
     return checks
 
 

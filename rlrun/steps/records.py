@@ -284,8 +284,15 @@ def read_identity(record: Dict[str, Any]) -> Optional[Identity]:
 
 
 def find_launched(root: str, digest: str) -> Optional[Dict[str, Any]]:
-    """The newest record of a plan that was launched already."""
-    for record in list_records(root):
-        if record["digest"] == digest and read_identity(record):
-            return record
-    return None
+    """The newest record of a plan that was launched already. Whose file holds the digest nowhere is not read whole."""
+    folders = [os.path.join(root, FOLDER, name) for name in list_names(root)]
+    found = [record for record in map(read_record, [one for one in folders if _holds(one, digest)]) if record]
+    launched = [record for record in found if record["digest"] == digest and read_identity(record)]
+    return min(launched, key=_age_order) if launched else None
+
+
+def _holds(folder: str, digest: str) -> bool:
+    try:
+        return digest.encode("utf-8") in read_file(os.path.join(folder, "record.json"))
+    except OSError:
+        return False

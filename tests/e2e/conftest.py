@@ -24,7 +24,7 @@ def root(tmp_path):
 def play(has_box, boxed, pyz, quicken, clean_env, tmp_path, shared_folder):
     """play(scenario, root, python=, ships=, env=, **given) -> what `scenario(box, **given)` returned.
 
-    `python` is else the Python of the tests. It plays with rlrun.pyz compiled for it, or, with `ships`, with the file as it ships.
+    Without `python` it is the Python of the tests. rlrun.pyz is compiled for it, or, with `ships`, as it ships.
     """
     if not has_box:
         pytest.skip("a launch concerns the whole machine: needs root and unshare for a box")

@@ -1,7 +1,6 @@
 """A bug of ours after the launch denies no run: it is admitted, with what stops it."""
 import json
 import os
-import sys
 import zipfile
 
 import pytest

@@ -125,7 +125,7 @@ def play_fake(box):
     await_word(box, "launch_*.log", "Ray runtime started")
     facts["refused"] = look()["progress"]["joining"]
     run.send_signal(signal.SIGINT)  # ends the waiting alone
-    run.communicate(timeout=60)
+    facts["launch"] = json.loads(run.communicate(timeout=60)[0].decode())
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 6379))
         listener.listen(50)
@@ -158,6 +158,7 @@ def test_who_waits_and_who_gave_up(play, root, fake_program):
     facts = play(play_fake, root)
     assert facts["refused"]["joined"] is None and facts["refused"]["told_by"] == \
         "127.0.0.1:6379 does not answer: connection refused"
+    assert facts["launch"]["exit"] == 0 and facts["launch"]["joining"]["told_by"] == facts["refused"]["told_by"]
     one = facts["one"]["progress"]["joining"]
     assert (one["joined"], one["members"], one["missing"]) == (1, [], []) and facts["one"]["code"] == 0
     assert one["told_by"] == "as ray status --address=127.0.0.1:6379 tells"
@@ -169,6 +170,7 @@ def test_who_waits_and_who_gave_up(play, root, fake_program):
     after = facts["after it gave up"]
     assert (after["code"], after["ending"]["how"], after["progress"]["joining"]) == (4, "failed", None)
     assert "only 1/2 nodes joined" in after["ending"]["first_error"]["text"]
+    assert facts["joins"]["code"] == 0 and facts["joins"]["ended"]["status"] == 0 and facts["fails"]["code"] == 4
     assert (facts["joined"]["code"], facts["joined"]["ending"]["how"]) == (0, "joined")
     assert facts["gate"]["code"] == 2 and "tells no steps" in facts["gate"]["err"]
     assert (facts["failed"]["code"], facts["failed"]["ending"]["how"]) == (4, "failed")

@@ -6,7 +6,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
 from checkouts import add_config, build_checkout, write_fake_program

@@ -65,15 +65,28 @@ class Jobs:
             return one if (one.get("phase"), one.get("restart")) == (phase, restart) else None
         return b.wait_for(look, "%s %s; %s" % (node, phase, self.log(record)))
 
-    def wait_for_step(self):
-        b.wait_for(lambda: "step:1 " in b.read(os.path.join(self.box.root, "logs", "two.log")), "the first step")
+    def wait_for_step(self, record):
+        """Waits until the head trains and the worker has joined."""
+        self.wait_for_phase(record, "n2", "joined")
+        log = self.wait_for_phase(record, "n1", "running")["log"]
+        b.wait_for(lambda: "step:1 " in b.read(log), "the first step")
+
+    def start_again(self, job):
+        """Slurm lets one that was requeued wait for two minutes; told so before it is wholly ended, it forgets."""
+        slurm.ask(self.cluster, "scontrol", "requeue", job)
+        slurm.wait_for_state(self.cluster, job, "PENDING")
+
+        def is_running():
+            slurm.ask(self.cluster, "scontrol", "update", "JobId=" + job, "StartTime=now")
+            return slurm.tell_state(self.cluster, job) == "RUNNING"
+        b.wait_for(is_running, "the second start of job " + job)
 
     def log(self, record):
         return "".join(b.read(path) for path in glob.glob(os.path.join(record, "job_*.log")))
 
     def finish(self, record, job):
         """What is to be known of a job that has ended; nothing of it lives on either node then."""
-        b.wait_for(lambda: " ends with " in self.log(record), "the end of job " + job)
+        b.wait_for(lambda: " ends with " in self.log(record) or " CANCELLED AT " in self.log(record), "the end of job " + job)
         state = slurm.wait_for_state(self.cluster, job, *ENDS)
         shown = slurm.ask(self.cluster, "scontrol", "show", "job", "-o", job)
         b.wait_for(lambda: not find_left(), "both nodes being free")
@@ -133,8 +146,7 @@ def block_it(jobs):
 
 def stop_it(jobs):
     record, job, stop = jobs.hand_in(env=LONG)
-    jobs.wait_for_phase(record, "n2", "joined")
-    jobs.wait_for_step()
+    jobs.wait_for_step(record)
     agents, named = len(b.find_processes("rlrun: node")), b.find_processes(record)
     done = b.shell(jobs.box, stop, env=jobs.cluster.env)
     assert done.code == 0, done.err
@@ -150,11 +162,8 @@ def near_its_limit(jobs):
 def requeue_it(jobs):
     """Slurm starts it again; then its head's runner is killed."""
     record, job, _ = jobs.hand_in("--requeue", env=LONG)
-    jobs.wait_for_phase(record, "n2", "joined")
-    jobs.wait_for_step()
-    slurm.ask(jobs.cluster, "scontrol", "requeue", job)
-    slurm.wait_for_state(jobs.cluster, job, "PENDING")
-    slurm.ask(jobs.cluster, "scontrol", "update", "JobId=" + job, "StartTime=now")  # else two minutes from now
+    jobs.wait_for_step(record)
+    jobs.start_again(job)
     head = jobs.wait_for_phase(record, "n1", "running", 1)
     jobs.wait_for_phase(record, "n2", "joined", 1)
     jobs.pair.signal("n1", head["runner"]["pid"], signal.SIGKILL)

@@ -20,7 +20,8 @@ read = load_health("lego").read_joining
 
 
 @pytest.mark.parametrize("text, role, state", [
-    (HEAD, "head", "begun"), (HEAD.replace("  MASTER_ADDR=n1", ""), "head", "begun"), (HEAD + "[HEAD] starting ray head\n", "head", "waiting"),
+    (HEAD, "head", "begun"), (HEAD.replace("  MASTER_ADDR=n1", ""), "head", "begun"),
+    (HEAD + "[HEAD] starting ray head\n", "head", "waiting"),
     (HEAD + "[HEAD] starting ray head\n" + STARTED, "head", "started"),
     (HEAD + STARTED + "Node status\nActive:\n 1 node_a\n", "head", "joined"),
     (HEAD + STARTED + GAVE_UP + "Active:\n 1 node_a\n", "head", "failed"),  # it shows the status then, too
