@@ -11,7 +11,7 @@ from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
 from ..host import procs, slurm
 from ..stacks import load_health, load_stack
-from ..steps import jobs, joining, keeper, launch, nodes, readback, records, shapes, survey
+from ..steps import job_nodes, jobs, joining, keeper, launch, nodes, readback, records, shapes, survey
 from ..text import joined, report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
@@ -22,6 +22,7 @@ from ..vitals import Joining
 from .options import name_program
 
 SERVER_SECONDS = 600.0
+_JOB_SECONDS, _JOB_LOOK_SECONDS = 6.0, 0.5  # a job that fails at once is seen to
 _TAIL_LINES = 15
 _LINE_LENGTH = 240  # a step line alone has thousands of characters
 _FOREGROUND_POLL_SECONDS = 0.1
@@ -90,17 +91,31 @@ def _ask_jobs(back: Readback, started: Launch, plan: Plan) -> Readback:
     handed_in = list(back.facts.get("jobs") or ())
     if not plan.is_submission or not handed_in:
         return back
-    found = dict(records.read_record(started.record) or {}, jobs=handed_in, launch_log=started.launch_log)
-    found.setdefault("groups", [])
-    jobs.ask_slurm([found], True)
-    told = dict(found.get("job_told") or {})
+    ends = time.monotonic() + _JOB_SECONDS
+    while True:
+        found = dict(records.read_record(started.record) or {}, jobs=handed_in, launch_log=started.launch_log)
+        jobs.ask_slurm([found], True)
+        told = dict(found.get("job_told") or {})
+        if not _is_starting(told, started) or time.monotonic() >= ends:
+            break
+        time.sleep(_JOB_LOOK_SECONDS)
     rows = tuple((label, jobs.tell_states(found) if label == "job" and told else value) for label, value in back.rows) \
         if plan.batch is not None else back.rows
-    facts = dict(back.facts, job_told=told, pending=jobs.find_stop_facts(found)["pending"])
+    facts = dict(back.facts, job_told=told, nodes=jobs.shape_nodes(dict(found, node_states=job_nodes.read_nodes(started.record))),
+                 pending=jobs.find_stop_facts(found)["pending"])
     logs = facts.get("job_logs")
     if _has_failed(back._replace(facts=facts)) and isinstance(logs, dict):
         facts["failed_log"] = logs.get(handed_in[0])
     return back._replace(rows=rows, facts=facts)
+
+
+def _is_starting(told: Dict[str, Any], started: Launch) -> bool:
+    """May the next look find another state? Slurm has not yet said why a job waits, or no node of a job of ours has a runner."""
+    if any(one["state"] == "PENDING" and not one["reason"] for one in told.values()):
+        return True
+    states = job_nodes.read_nodes(started.record)
+    has_begun = any(one.phase not in ("checking", "checked") for one in states)
+    return any(one["state"] in ("RUNNING", "CONFIGURING") for one in told.values()) and not has_begun
 
 
 def _has_failed(back: Readback) -> bool:
@@ -176,6 +191,8 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     pairs += [("detached", written["survival"]["verified"]["words"])]
     stage = "it answers" if server and server.is_up else plan.stage
     stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
+    states = job_nodes.read_nodes(started.record) if is_handed_in and plan.batch is not None else ()
+    stage = job_nodes.describe_nodes(states, plan.topology.nodes) if states else stage
     stage = "joined: its runner has ended 0; the head drives the run, and tells its steps" if has_joined else stage
     if waits:
         stage = joined.tell_stage(waits)

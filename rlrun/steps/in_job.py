@@ -225,9 +225,9 @@ def wait_for_runner(task: Task, agent: Agent, state: NodeState, pid: int) -> Tup
     code = 128 + os.WTERMSIG(status) if name else os.WEXITSTATUS(status)
     ended = Ended(code, None if name else code, name, describe_told(agent), is_step_ended(agent))
     has_joined = task.node > 0 and code == 0
-    if not task.node and not ended.is_step:
+    if not ended.is_step and not has_joined:
         try:  # what the job ends with, whatever becomes of the other tasks
-            _write_head(task, "code", code)
+            _write_head(task, "failed" if task.node else "code", code)
         except OperatorError:  # then srun tells it
             pass
     state = state._replace(phase="joined" if has_joined else "ended",

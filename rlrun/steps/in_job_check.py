@@ -56,7 +56,8 @@ def judge_moved(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> L
     if moved:
         more = ", and %d more" % (len(moved) - 5) if len(moved) > 5 else ""
         checks.append(Check("live", "plan:moved", "blocks", "this is not the plan that was confirmed; what changed since: %s"
-                            % (", ".join(moved[:5]) + more), "Put it back, or check it and hand it in anew: rlrun check %s --slurm"
+                            % (", ".join(moved[:5]) + more),
+                            "Put it back, or check it and hand it in again: rlrun check %s --slurm"
                             % shlex.quote(task.record["config"])))
     return checks
 

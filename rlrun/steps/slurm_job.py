@@ -143,7 +143,12 @@ def _write_body(plan: Plan, asked: Asked) -> List[str]:
         "# 2. The runner on each node. The others stay until the head's has ended, or Slurm would clear them away.",
         "\"${each[@]}\" --kill-on-bad-exit=1 --wait=%d sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node run' &" % _WAIT_SECONDS,
         "step=$! running=1",
-        "await", "[ ! -s \"${head%.pid}.code\" ] || code=$(cat \"${head%.pid}.code\")  # its runner's, once that has ended",
+        "await",
+        "# srun tells the highest code of all tasks, those that it ended too: what counts is the head's runner's, else that",
+        "# of a worker's which failed by itself.",
+        "for one in code failed; do",
+        "    [ ! -s \"${head%.pid}.$one\" ] || { code=$(cat \"${head%.pid}.$one\"); break; }",
+        "done",
         "echo \"$(date -u +%FT%TZ) ends with $code\"", "exit \"$code\""]
 
 

@@ -35,7 +35,7 @@ SlurmctldPort=16817
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire={seconds}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -91,7 +91,7 @@ def start_on_two() -> Iterator[Tuple[Cluster, two_nodes.Pair]]:
     """The same on two machines, the controller on n1. The box is a login node: it hands jobs in, and none runs there."""
     subprocess.check_call(["mount", "-t", "tmpfs", "tmpfs", _FOLDER])  # before there are nodes, which see it too
     addresses = two_nodes.ADDRESSES
-    cluster = _write_files("n1", addresses["n1"], {node: (node, addresses[node]) for node in addresses})
+    cluster = _write_files("n1", addresses["n1"], {node: (node, addresses[node]) for node in addresses}, 10)
     try:
         with two_nodes.start() as pair:
             _start_daemons(cluster, pair.enter)
@@ -102,13 +102,14 @@ def start_on_two() -> Iterator[Tuple[Cluster, two_nodes.Pair]]:
             daemon.wait()
 
 
-def _write_files(host: str, address: str, nodes: Dict[str, Tuple[str, str]]) -> Cluster:
+def _write_files(host: str, address: str, nodes: Dict[str, Tuple[str, str]], seconds: int = 120) -> Cluster:
+    """`seconds`: how long a job that is requeued waits, for so long lives what lets it in; 120 unless a site says otherwise."""
     for name in ("munge", "state", "log", "spool-n1", "spool-n2"):
         os.mkdir("%s/%s" % (_FOLDER, name), 0o755)
     _write("munge/key", os.urandom(64), 0o600)
     lines = "".join(_NODE.format(name=name, host=nodes[name][0], address=nodes[name][1], port=16821 + place)
                     for place, name in enumerate(sorted(nodes)))
-    _write("slurm.conf", _CONF.format(host=host, address=address, nodes=lines, folder=_FOLDER).encode())
+    _write("slurm.conf", _CONF.format(host=host, address=address, nodes=lines, seconds=seconds, folder=_FOLDER).encode())
     _write("gres.conf", b"AutoDetect=off\nNodeName=n[1-2] Name=gpu File=%s/gpu[0-7]\n" % _FOLDER.encode())
     # They look for control groups, and use none here. The older ones have no word for "none", and v1 does not look.
     _write("cgroup.conf", b"CgroupPlugin=%s\n" % (b"disabled" if _read_version() >= 23 else b"cgroup/v1"))

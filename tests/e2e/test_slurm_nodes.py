@@ -43,7 +43,7 @@ class Jobs:
         self.digests = {}
 
     def hand_in(self, *words, env, more=None):
-        """The record's folder, the job's id, the command that stops it. `more`: what is no part of the plan."""
+        """The record's folder and the job's id. `more`: what is no part of the plan."""
         words = ("--slurm",) + words
         env = dict(self.cluster.env, **env)
         key = (words, tuple(sorted(env.items())))
@@ -53,7 +53,7 @@ class Jobs:
                        env=dict(env, **(more or {})))
         told = json.loads(done.out or "{}")
         assert told.get("launched") and done.code == 0, done.err + done.out
-        return told["record"], told["facts"]["jobs"][0], told["stop"]
+        return told["record"], told["facts"]["jobs"][0]
 
     def nodes(self, record):
         found = [json.loads(b.read(path)) for path in sorted(glob.glob(os.path.join(record, "nodes", "[0-9]*.json")))]
@@ -70,16 +70,6 @@ class Jobs:
         self.wait_for_phase(record, "n2", "joined")
         log = self.wait_for_phase(record, "n1", "running")["log"]
         b.wait_for(lambda: "step:1 " in b.read(log), "the first step")
-
-    def start_again(self, job):
-        """Slurm lets one that was requeued wait for two minutes; told so before it is wholly ended, it forgets."""
-        slurm.ask(self.cluster, "scontrol", "requeue", job)
-        slurm.wait_for_state(self.cluster, job, "PENDING")
-
-        def is_running():
-            slurm.ask(self.cluster, "scontrol", "update", "JobId=" + job, "StartTime=now")
-            return slurm.tell_state(self.cluster, job) == "RUNNING"
-        b.wait_for(is_running, "the second start of job " + job)
 
     def log(self, record):
         return "".join(b.read(path) for path in glob.glob(os.path.join(record, "job_*.log")))
@@ -109,23 +99,23 @@ def life(box):
 
 
 def let_it_end(jobs):
-    record, job, _ = jobs.hand_in(env=QUICK)
+    record, job = jobs.hand_in(env=QUICK)
     return jobs.finish(record, job)
 
 
 def fail_a_worker(jobs):
-    record, job, _ = jobs.hand_in(env=QUICK, more={"FAIL_NODE": "1", "FAIL_CODE": "7"})
+    record, job = jobs.hand_in(env=QUICK, more={"FAIL_NODE": "1", "FAIL_CODE": "7"})
     return jobs.finish(record, job)
 
 
 def fail_the_head(jobs):
-    record, job, _ = jobs.hand_in(env=QUICK, more={"FAIL_NODE": "0", "FAIL_CODE": "3"})
+    record, job = jobs.hand_in(env=QUICK, more={"FAIL_NODE": "0", "FAIL_CODE": "3"})
     return jobs.finish(record, job)
 
 
 def block_it(jobs):
     """The config is edited while the job waits, and another run lives on n2 by then."""
-    record, job, _ = jobs.hand_in("--sbatch=--hold", env=QUICK)
+    record, job = jobs.hand_in("--sbatch=--hold", env=QUICK)
     config = os.path.join(jobs.box.root, "scripts", "train", "configs", "two.env")
     b.add_to_file(config, "# a word more\n")
     other = jobs.pair.spawn("n2", ["bash", "scripts/train/train.sh", "scripts/train/configs/pinned.env"],
@@ -145,9 +135,11 @@ def block_it(jobs):
 
 
 def stop_it(jobs):
-    record, job, stop = jobs.hand_in(env=LONG)
+    record, job = jobs.hand_in(env=LONG)
     jobs.wait_for_step(record)
     agents, named = len(b.find_processes("rlrun: node")), b.find_processes(record)
+    stop = json.loads(b.rlrun(jobs.box, "status", os.path.basename(record), "--json", env=jobs.cluster.env).out).get("stop")
+    stop = stop or "scancel --batch --signal=INT " + job
     done = b.shell(jobs.box, stop, env=jobs.cluster.env)
     assert done.code == 0, done.err
     return dict(jobs.finish(record, job), stop=stop, job=job, agents=agents, named=named,
@@ -155,15 +147,15 @@ def stop_it(jobs):
 
 
 def near_its_limit(jobs):
-    record, job, _ = jobs.hand_in("--sbatch=--time=1", env=LONG)
+    record, job = jobs.hand_in("--sbatch=--time=1", env=LONG)
     return dict(jobs.finish(record, job), saved=b.read("%s/saved-%s-0" % (jobs.box.root, job)))
 
 
 def requeue_it(jobs):
     """Slurm starts it again; then its head's runner is killed."""
-    record, job, _ = jobs.hand_in("--requeue", env=LONG)
+    record, job = jobs.hand_in("--requeue", env=LONG)
     jobs.wait_for_step(record)
-    jobs.start_again(job)
+    slurm.ask(jobs.cluster, "scontrol", "requeue", job)
     head = jobs.wait_for_phase(record, "n1", "running", 1)
     jobs.wait_for_phase(record, "n2", "joined", 1)
     jobs.pair.signal("n1", head["runner"]["pid"], signal.SIGKILL)
@@ -172,7 +164,7 @@ def requeue_it(jobs):
 
 
 def cancel_it(jobs):
-    record, job, _ = jobs.hand_in(env=LONG)
+    record, job = jobs.hand_in(env=LONG)
     jobs.wait_for_phase(record, "n2", "joined")
     slurm.ask(jobs.cluster, "scancel", job)
     return jobs.finish(record, job)
@@ -191,7 +183,8 @@ def test_one_job_for_two_nodes(play, root):
         assert words in one["log"]
     assert "step:2 " in b.read(one["nodes"]["n1"]["log"]) and "[WORKER] joined" in b.read(one["nodes"]["n2"]["log"])
     one = told["fail_a_worker"]
-    assert (one["state"], one["code"]) == ("FAILED", "7:0") and "n2:   | no cluster here" in one["log"]
+    assert (one["state"], one["code"]) == ("FAILED", "7:0"), one["log"]
+    assert "n2:   | no cluster here" in one["log"]
     assert one["nodes"]["n2"]["exit"] == {"status": 7, "signal": None, "told": ""}
     one = told["fail_the_head"]
     assert (one["state"], one["code"]) == ("FAILED", "3:0") and "n1: the head's runner ended 3" in one["log"]
@@ -219,6 +212,6 @@ def check_blocked(one):
 
 
 def check_stopped(one, words):
-    assert (one["state"], one["code"], one["saved"]) == ("FAILED", "130:0", "saved\n")
+    assert (one["state"], one["code"], one["saved"]) == ("FAILED", "130:0", "saved\n"), one["log"]
     assert one["nodes"]["n1"]["exit"] == {"status": 130, "signal": None, "told": words}
     assert one["nodes"]["n2"]["phase"] == "joined"
