@@ -44,7 +44,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     if not judge_gate.has_gates(target.stack, target.kind):
         raise OperatorError("a run of kind %s tells no steps, so there is no gate" % (target.kind or "unknown"),
                             "rlrun status %s says how it is." % (target.id or target.name), USAGE, "no-gate")
-    for note in target.notes if target.record and target.state == "elsewhere" else ():
+    for note in target.notes if target.record and target.state in ("elsewhere", "unknown") else ():
         term.print_note(terminal, escape_controls(note))
     started = time.monotonic()
     growing = grow.start(target, _POINTS)
@@ -93,7 +93,7 @@ def _describe_wait(growing: grow.Growing, judged: Judged) -> str:
     if last:
         return "at step %d" % max(last)
     states = jobs.tell_jobs(growing.target, True)  # without what changes at every look: it is told once a change
-    if jobs.is_waiting(growing.target):
+    if jobs.is_waiting(growing.target) or growing.target.state == "unknown" and states:
         return states
     return examine.find_stage(load_health(growing.target.stack), growing.evidence) or states or "no step yet"
 
@@ -133,4 +133,5 @@ def _conclude(found: Status, judged: Judged, limit: float) -> str:
             "the run has ended, after step %d was told: %s" % (judged.step, words)
     where = "not every gate can be judged" if judged.step is not None else "no step" if found.step is None else \
         "at step %d%s" % (found.step, " of %d" % found.outline.total if found.outline.total else "")
-    return "%s after %s; %s" % (where, format_elapsed(limit), found.stage or found.conclusion)
+    stage = "" if found.verdict == examine.UNKNOWN else found.stage
+    return "%s after %s; %s" % (where, format_elapsed(limit), stage or found.conclusion)

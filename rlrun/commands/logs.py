@@ -56,11 +56,13 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
     for note in target.notes + ((jobs.tell_jobs(target),) if jobs.is_waiting(target) else ()):
         term.print_note(terminal, escape_controls(note))
     logs = follow_logs.list_logs(target)
+    if jobs.is_waiting(target) and not options.which:
+        term.print_note(terminal, "it waits: its logs begin when its job starts")
     which = which or follow_logs.find_path(logs, word)
     name = _pick_name(which, logs, target, options.follow, terminal)
     stream = follow_logs.open_stream(name, logs.get(name, ""))
     if stream.fd < 0 and not options.follow or logs.get(name) and stream.fd < 0 and os.path.exists(logs[name]):
-        raise follow_logs.refuse_missing(logs, name)
+        raise follow_logs.refuse_missing(logs, name, jobs.is_waiting(target))
     secrets = collect_secrets(target)
     stream = _move_to_start(stream, target, options, terminal)
     if terminal.is_json:

@@ -17,6 +17,7 @@ from . import surveying
 _TITLE = b"rlrun: node"
 _REST_SECONDS = 60.0  # for what a check reads beside the runner's own
 _TAIL_LINES = 8
+_SAME_CHECKS = 2  # so many of one name are told whole; the rest is in the record, in this node's file
 _LINE_WIDTH = 300
 
 
@@ -68,8 +69,13 @@ def _check(task: in_job.Task, timeout_seconds: float, terminal: term.Terminal) -
 
 def _list_blocking(blocking: Sequence[Check]) -> List[str]:
     lines = ["BLOCKED; no runner is started on any node"]
-    for one in blocking:
-        lines += ["  %s  %s" % (one.name, one.detail)] + (["    %s" % one.fix] if one.fix else [])
+    names = [one.name for one in blocking]
+    for place, one in enumerate(blocking):
+        before = names[:place].count(one.name)
+        if before < _SAME_CHECKS or names.count(one.name) == _SAME_CHECKS + 1:
+            lines += ["  %s  %s" % (one.name, one.detail)] + (["    %s" % one.fix] if one.fix else [])
+        elif before == _SAME_CHECKS:
+            lines.append("  %s  \u2026 and %d more" % (one.name, names.count(one.name) - before))
     return lines
 
 
@@ -97,14 +103,16 @@ def _run(task: in_job.Task, agent: in_job.Agent, terminal: term.Terminal) -> int
         _say(terminal, task, ["joined: its runner ended 0; it stays until the head's has ended"])
         in_job.stay(task, agent)
         return OK
-    if ended.code and not ended.told:
-        lines += _quote_end(state.log)
+    if ended.code and not ended.told and not in_job.is_private(state.log):
+        lines += _quote_end(task, state.log)
     _say(terminal, task, lines)
     return OK if ended.is_step else ended.code
 
 
-def _quote_end(log: str) -> List[str]:
-    secrets = find_secrets(os.environ)
+def _quote_end(task: in_job.Task, log: str) -> List[str]:
+    """The last lines of the runner's log, without a secret of the environment or of what the config spells out."""
+    paths = [name[5:] for name in task.record["parts"] if name.startswith("file ")]
+    secrets = find_secrets(os.environ) + survey.find_assigned(paths)
     found = [redact(strip_colour(line), secrets) for line in tail.read_last_lines(log, _TAIL_LINES)]
     return ["  | %s" % (line if len(line) <= _LINE_WIDTH else line[:_LINE_WIDTH - 1] + "\u2026") for line in found] or [
         "  its log is empty"]

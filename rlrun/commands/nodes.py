@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `nodes`."""
     shared.add_where(parser)
     surveying.add_timeout(parser)
-    parser.add_argument("--hosts", default="", metavar="LIST|FILE", help="the nodes by name: a list as Slurm writes it, "
+    parser.add_argument("--hosts", default=None, metavar="LIST|FILE", help="the nodes by name: a list as Slurm writes it, "
                         "n[001-004], or a file with a host a line")
     parser.add_argument("--check", action="store_true", help="let the printed command first compare its node with this "
                         "one (rlrun check --node-of); what it compares with is written to logs/rlrun/nodes/")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> int:
     """Resolves the plan by the runner's dry run and prints the block. Exit 5 where no usable address is known."""
     where = shared.read_where(options, overrides)
-    hosts = nodes.read_hosts(options.hosts) if options.hosts else ()
+    hosts = nodes.read_hosts(options.hosts) if options.hosts is not None else ()
     request = shared.find_request(where, terminal)
     environ = survey.read_operator_environment()
     started = _start(request.checkout.root) if options.check else None
@@ -70,7 +70,8 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
 
 def _print_job(plan: Plan, where: shared.Where, secrets: Tuple[str, ...], terminal: term.Terminal) -> int:
     """With --slurm one job takes all nodes: its batch script, and who hands it in."""
-    script = redact(plan.batch.script, secrets)
+    script, count = redact(plan.batch.script, secrets), plan.topology.nodes
+    taken = "its one node" if count == 1 else "all %d nodes" % count
     line = shared.name_again("run", where, plan, secrets)
     if terminal.is_json:
         term.print_result(terminal, json.dumps({
@@ -79,7 +80,7 @@ def _print_job(plan: Plan, where: shared.Where, secrets: Tuple[str, ...], termin
             "script": script, "options": dict(plan.batch.options)}, sort_keys=True))
         return OK
     term.print_result(terminal, "\n".join(
-        ["One job takes all %d nodes; nothing is to be started on them by hand. Its batch script:" % plan.topology.nodes]
+        ["One job takes %s; nothing is to be started there by hand. Its batch script:" % taken]
         + ["  | " + escape_controls(one) for one in script.rstrip("\n").split("\n")]
         + ["It is handed in, after a check and a yes, by:", "    " + escape_controls(line, "\n\t")]))
     return OK

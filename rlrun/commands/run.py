@@ -110,7 +110,7 @@ def _go_on(found: survey.Survey, where: shared.Where, choices: Choices, environ:
     elif not terminal.is_json:
         term.print_note(terminal, plan)
     answers = asking.confirm_launch(found, where, choices, secrets, terminal)
-    return _launch(found, choices, answers, environ, secrets, terminal, where.command, leave)
+    return _launch(found, choices, answers, environ, secrets, terminal, where, leave)
 
 
 def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Terminal) -> None:
@@ -121,7 +121,7 @@ def _refuse_live_runs(root: str, runs: Tuple[LiveRun, ...], terminal: term.Termi
     lines += ["  %s   %s" % ("pids:" if number == 0 else "     ", describe_process(one.top)) for number, one in enumerate(runs)]
     log = guard.find_newest_log([one.root for one in runs if one.root] + [root])
     lines.append("  log:    %s" % (log or "none found under logs/"))
-    stops = " or ".join(describe_stop(one) for one in runs[:3])
+    stops = " or ".join(dict.fromkeys(describe_stop(one) for one in runs[:3]))
     lines.append("Let it finish, or stop it yourself (%s), then run this again." % stops)
     error = OperatorError("\n".join(lines), "", BLOCKED, "job:running")
     error.shape = {"verdict": "NO", "blocking": ["job:running"], "warnings": [], "digest": None, "root": root, "runs": [
@@ -188,7 +188,7 @@ def _look_at_sweep(found: survey.Survey) -> List[Tuple[str, str]]:
 
 
 def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, environ: Dict[str, str], secrets: Tuple[str, ...],
-            terminal: term.Terminal, command: str, leave: Callable[[], None]) -> int:
+            terminal: term.Terminal, where: shared.Where, leave: Callable[[], None]) -> int:
     plan = found.plan
     here = standing.read_standing()
     held = _take_lock(found, terminal)
@@ -198,12 +198,12 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
         if plan.batch is not None:
             plan = slurm_job.write(plan, paths, found.fingerprint)
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
-            "command": command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
+            "command": where.command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
             "link": None, "ports": [port.number for port in plan.ports], "gpus": list(claims.name_gpus(plan)),
             "own_dirs": list(plan.own_dirs), "verdict_warnings": list(found.verdict.warnings),
             "survival": survival.describe(here, tuple(one.detail for one in found.verdict.checks if one.name == "session:ends"),
                                           secrets),
-            "notify": list(redact_words(choices.notify, secrets)) or None, **_describe_batch(plan)})
+            "notify": list(redact_words(choices.notify, secrets)) or None, **_describe_batch(plan, where, secrets)})
         if answers.old_log == "keep":
             written["kept_log"] = launch.keep_old_log(plan, paths.record)
             _look_again(found, choices, answers, environ, secrets, terminal)  # a copy may have taken a while
@@ -222,12 +222,13 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
         raise _admit_launch(redact(str(failure), secrets), type(failure).__name__, plan, started)
 
 
-def _describe_batch(plan: Plan) -> Dict[str, Any]:
+def _describe_batch(plan: Plan, where: shared.Where, secrets: Tuple[str, ...]) -> Dict[str, Any]:
     """What only the record of a job has whose script rlrun wrote."""
     if plan.batch is None:
         return {}
     stack = load_stack(plan.stack)
-    return {"batch": slurm_job.describe(plan.batch, stack.STOP_SIGNAL, plan.drop_env), "gentle_stop": True}
+    again = shared.name_again("check", where._replace(root=plan.root), plan, secrets)
+    return {"batch": slurm_job.describe(plan.batch, stack.STOP_SIGNAL, again), "gentle_stop": True}
 
 
 def _take_lock(found: survey.Survey, terminal: term.Terminal) -> lock.Lock:

@@ -46,6 +46,7 @@ def run(options: Any, terminal: term.Terminal, overrides: Tuple[str, ...]) -> in
         picked = _pick([records.make_row(one, now) for one in found], options.id)
         found = [one for one in found if one["record"] == picked.record]
     reason = jobs.ask_slurm(found, bool(options.id))
+    found = [readback.complete(one) if one.get("is_submission") else one for one in found]
     if reason:
         term.print_note(terminal, "Slurm does not tell of every job: %s" % reason)
     is_needed = any(one["exit"] or options.id and one["notify"] for one in found)
@@ -116,13 +117,15 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
     data = row.data
     if terminal.is_json:
         shape = shapes.shape_row(row)
-        shape.update(schema=1, command="runs", ended=data["exit"], link=data["link_result"], argv=data["argv"],
+        shape.update(schema=1, command="runs", ended=data["exit"] if not data["jobs"] else
+                     None if data.get("live_jobs") else jobs.find_end(data), link=data["link_result"], argv=data["argv"],
                      launch_command=data["launch_command"] or None, trainer=data["trainer"], mode=data["mode"] or None,
                      config_sha256=data["config_sha256"] or None, warnings=data["verdict_warnings"],
                      notify={"argv": data["notify"], "events": data["notified"], "words": notified} if notified else None)
         term.print_result(terminal, json.dumps(shape, sort_keys=True))
         return OK
-    ended = data["exit"]
+    # Of a run that Slurm has, the record's own end and process are sbatch's.
+    ended = data["exit"] if not data["jobs"] else None if data.get("live_jobs") else jobs.find_end(data)
     runner = data["runner"] or data["keeper"] or {"pid": 0, "pgid": None}
     pid, group = runner["pid"], runner["pgid"] or runner["pid"]
     launched = "%s UTC by %s on %s (%s)" % (data["time"] or "unknown", row.user or "unknown", data["host"] or "unknown",
@@ -130,14 +133,16 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
     pairs = [("state", _tell_state(row)), ("launched", launched),
              ("kind / config", "%s · %s" % (row.kind, row.config)), ("name", row.experiment or "not told"),
              ("plan", data["digest"] or "unknown"),
-             ("runner", "pid %d, group %d" % (pid, group) if pid else "none that is known"),
-             ("launch log", data["launch_log"] or "unknown"), ("train log", data["train_log"] or "not told"),
-             ("record", row.record)]
+             ("runner", jobs.tell_runner(data) if data["jobs"] else
+              "pid %d, group %d" % (pid, group) if pid else "none that is known"),
+             ("launch log", data["launch_log"] or ("not begun" if data.get("submit_log") else "unknown")),
+             ("train log", data["train_log"] or "not told"), ("record", row.record)]
     if ended:
         lasted, peak = ended["duration_seconds"], ended["max_rss_kib"]
         pairs.append(("lasted", "unknown" if lasted is None else format_elapsed(lasted)))
-        pairs.append(("peak memory", "unknown" if peak is None else "%d MiB (the largest process that was waited for)"
-                      % (peak >> 10)))
+        if not data["jobs"]:
+            pairs.append(("peak memory", "unknown" if peak is None else "%d MiB (the largest process that was waited for)"
+                          % (peak >> 10)))
     link = data["link_result"]
     if link:
         pairs.append(("board link", "%s %s %s" % (link.get("state"), link.get("path") or "", link.get("reason") or "")))
@@ -148,6 +153,7 @@ def _show(row: RunRow, terminal: term.Terminal, notified: str = "") -> int:
     nodes = jobs.tell_nodes(data)
     if nodes:
         pairs.append(("nodes", nodes))
+    pairs += [("%s log" % name, path) for name, path in jobs.list_job_logs(data).items() if not name.startswith("job ")]
     if data["left"]:
         pairs.append(("left behind", "pids " + " ".join(map(str, data["left"][:20])) + (" …" if len(data["left"]) > 20 else "")))
     logs = data["facts"].get("job_logs") if isinstance(data.get("facts"), dict) else None

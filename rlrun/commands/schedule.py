@@ -135,7 +135,7 @@ def _make_job(options: Any, found: survey.Survey, where: shared.Where, when: cro
         words += [option, value] if value else []
     words += (["--notify-shell"] if options.notify_shell else []) + ["--quiet-unless-failed"]
     words += ["--"] + list(plan.overrides) if plan.overrides else []
-    job = crontab.Job(plan.root, ":".join(entries), tuple(plan.from_environ), crontab.find_python(),
+    job = crontab.Job(plan.root, ":".join(entries), crontab.list_assignments(plan, os.environ), crontab.find_python(),
                       os.path.abspath(shared.list_program()[-1]), tuple(words))
     crontab.refuse_words(job)
     try:

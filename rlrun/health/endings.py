@@ -8,7 +8,7 @@ from .. import vitals
 from ..text import shell
 from .faults import FINISHED, Found, LogText, find_errors, find_finished
 
-__all__ = ["FINISHED", "Found", "LogText", "find_errors", "find_finished", "judge_end", "pick_first_error"]
+__all__ = ["FINISHED", "Found", "LogText", "find_errors", "find_finished", "is_echo", "judge_end", "pick_first_error"]
 
 _BATCH = ("time-limit", "preempted", "cancelled", "node")  # the batch system ended it
 _KILLERS = ("killed", "oom-host")
@@ -42,6 +42,13 @@ _SEEK_KILLER = ("dmesg -T | grep -iE 'oom|killed process'", "journalctl -k --sin
 _WATCHDOG = re.compile(r"\[[^\]]*Rank (\d+)\].*Watchdog caught.*OpType=(\w+)")
 # *** JOB 494583 ON n1 CANCELLED AT …     *** STEP 494583.0 ON …
 _JOB = re.compile(r"\b(?:JOB|STEP) (\d+)")
+# srun: error: n2: task 1: Exited with exit code 3     slurmstepd: error: *** JOB 6 ON n1 CANCELLED AT 2026-04-20T09:09:37 ***
+_ECHO = re.compile(r".{0,40}srun: error: \S+: tasks? \S+: Exited with |.{0,40}\*\*\* (?:JOB|STEP) .*CANCELLED AT \S+ \*\*\*")
+
+
+def is_echo(found: Found) -> bool:
+    """Is this no more than Slurm's own word that a task has ended, or that somebody cancelled it: no error of anybody's?"""
+    return bool(_ECHO.match(found.quote.text))
 
 
 def pick_first_error(logs: Sequence[LogText], more: Optional[Sequence[Pattern[bytes]]] = (),
@@ -90,7 +97,7 @@ def judge_end(exit_status: Optional[int], signal: str, is_told: bool, step: Opti
         how = "ended well"
         words = "its log says that it finished" + _tell_exit(status, signal, "; the %s after it is the shutdown's")
         found = None
-    elif found is not None and is_cause and found.kind in _BATCH:
+    elif found is not None and found.kind in _BATCH and (is_cause or found.kind == "cancelled" and not found.is_survived):
         how, words = "killed", _WORDS[found.kind]
     elif signal == "SIGKILL":
         how, words = _judge_kill(found, oom_kills)
@@ -245,7 +252,7 @@ def _choose(by_log: Sequence[Sequence[Found]]) -> Optional[Found]:
 
 
 def _rank(found: Found) -> int:
-    return 2 if found.is_consequence else 1 if found.kind == "error" else 0
+    return 3 if is_echo(found) and found.is_consequence else 2 if found.is_consequence else 1 if found.kind == "error" else 0
 
 
 def _is_before(one: Found, other: Found) -> bool:

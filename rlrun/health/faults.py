@@ -68,7 +68,9 @@ _LINES: Tuple[_Told, ...] = tuple((re.compile(pattern), kind, flag) for pattern,
     (r".{0,80}CANCELLED AT \S+ DUE TO TIME LIMIT", "time-limit", False),
     (r".{0,80}CANCELLED AT \S+ DUE TO NODE FAILURE|.{0,40}srun: error: Node failure", "node", False),
     (r".{0,80}CANCELLED AT \S+ DUE TO PREEMPTION", "preempted", False),
-    (r".{0,40}\*\*\* (?:JOB|STEP) .*CANCELLED", "cancelled", False),
+    (r".{0,40}\*\*\* JOB .*CANCELLED", "cancelled", False),
+    # slurmstepd: error: *** STEP 5.1 ON n1 CANCELLED AT 2026-04-20T09:09:37 ***: by scancel, or by srun after a task has failed
+    (r".{0,40}\*\*\* STEP .*CANCELLED", "cancelled", True),
     # slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.    srun: error: n1: task 0: Out Of Memory
     (r"slurmstepd.*oom[-_]kill event|srun: error: .*Out Of Memory$|.{0,40}Out of memory: Killed process", "oom-host", False),
     # srun: error: Unable to create step for job 5: Invalid generic resource (gres) specification

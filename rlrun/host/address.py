@@ -68,11 +68,12 @@ def resolve(name: str, environ: Optional[Mapping[str, str]] = None) -> str:
 
 
 def judge_addresses(first: str, default_route: str, head: str, nodes: int, resolves: str,
-                    interface: str = "") -> Tuple[Tuple[str, str], ...]:
+                    interface: str = "", own: Tuple[str, ...] = ()) -> Tuple[Tuple[str, str], ...]:
     """What is wrong with the addresses of this launch: pairs of a sentence and what to do, none where all is well.
 
     `first` is the first of `read_addresses`; `head` the configured head ("" where the runner takes `first`);
-    `resolves` what `resolve(head or first)` gave; `interface` that of `first`, where known. What concerns only other
+    `resolves` what `resolve(head or first)` gave; `interface` that of `first`, `own` all of
+    `read_addresses`, where known. What concerns only other
     nodes is told only where there are more than one.
     """
     found: List[Tuple[str, str]] = []
@@ -82,8 +83,28 @@ def judge_addresses(first: str, default_route: str, head: str, nodes: int, resol
     found += _judge_first(first, default_route, nodes, interface)
     found += _judge_head(first, head, nodes, resolves)
     if (head or first) and not resolves:
-        found.append(_explain_unresolved(head or first, first))
+        found.append(_explain_unresolved(head or first, own or (first,)))
     return tuple(found)
+
+
+def judge_head_here(head: str, target: str, own: Tuple[str, ...], interface: str) -> Tuple[Tuple[str, str], ...]:
+    """Would a head that is set make the node that is asked the head? Pairs as those of `judge_addresses`. `target`: what `head`
+    resolves to; `own`: `read_addresses`; `interface`: that of `target`. The runner compares `target` with the first one."""
+    parsed = _parse_address(target)
+    shown = head if target == head else "%s (%s)" % (head, target)
+    if not parsed or not own or target == own[0]:
+        return ()
+    if interface.startswith(_BRIDGE_PREFIXES) or parsed in _DOCKER_NETWORK:
+        where = "interface %s" % interface if interface.startswith(_BRIDGE_PREFIXES) else "Docker's own network"
+        return (("the head %s is an address of %s: other nodes can't reach it" % (shown, where),
+                 "set the head to %s, the first address of `hostname -I` here, if they reach that" % own[0]),)
+    if target in own:
+        return (("the head %s is this node's, but the first address of `hostname -I` is %s, with which the runner compares it: "
+                 "this node would be a worker, and no node the head" % (shown, own[0]),
+                 "set the head to %s, or make %s the first one" % (own[0], target)),)
+    return (("the head %s is none of this node's addresses (%s): `rlrun run` here would start a worker, and the head only on the "
+             "node that has it" % (shown, " ".join(own)),
+             "ask on that node, or set the head to %s for this one to be it" % own[0]),)
 
 
 def is_loopback(address: str) -> bool:
@@ -209,12 +230,13 @@ def _judge_head(first: str, head: str, nodes: int, resolves: str) -> List[Tuple[
     return found
 
 
-def _explain_unresolved(target: str, first: str) -> Tuple[str, str]:
+def _explain_unresolved(target: str, own: Tuple[str, ...]) -> Tuple[str, str]:
     sentence = ("`getent hosts %s` finds nothing: the runner dies of that without a message, exit 2, after it has "
                 "stopped ray and cleared /dev/shm" % target)
-    if target == first or _parse_address(target):
-        name = read_short_host_name() if target == first else "its host name"
-        return sentence, "add this line to /etc/hosts: %s %s" % (target, name)
+    if target in own:
+        return sentence, "add this line to /etc/hosts: %s %s" % (target, read_short_host_name())
+    if _parse_address(target):
+        return sentence, "add a line to /etc/hosts on every node: %s and the name of the host that has it" % target
     return sentence, "add a line with the address of %s to /etc/hosts on every node" % target
 
 

@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import child
 from ..values import Outcome
-from .slurm_script import JOB_ID, expand_output, read_directives
+from .slurm_script import JOB_ID, expand_output, is_told, read_directives  # noqa: F401  (for those who ask Slurm)
 
 __all__ = ["expand_output", "read_directives"]  # by this name for all who ask Slurm
 

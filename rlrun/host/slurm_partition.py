@@ -17,6 +17,7 @@ _STARTS = re.compile(r"Job \d+ to start at (?P<start>\S+) using \d+ processors o
 # allocation failure: Invalid partition name specified     sbatch: error: Batch job submission failed: …     sbatch: error: …
 _FAILURES = (re.compile(r"allocation failure: (.+)"),
              re.compile(r"(?:sbatch: )?(?:error|fatal): (?:Batch job submission failed: )?(.+)"))
+_ADVICE = re.compile(r"\s*Try .*--help")
 # 1-02:03:04   2-12   12:30   90   UNLIMITED
 _DAYS = re.compile(r"(?:(?P<days>\d{1,6})-)?(?P<clock>\d{1,9}(?::\d{1,2}){0,2})\Z")
 # Nodes that take no job now, whatever waits. Source: sinfo(1), NODE STATE CODES; with a flag behind it: down*, drained$.
@@ -95,8 +96,9 @@ def parse_test(text: str) -> Forecast:
         found = pattern.findall(text)
         if found:
             return Forecast("", "", "", str(found[-1]).strip())
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    return Forecast("", "", "", lines[-1] if lines else "")
+    # sbatch: unrecognized option '--bogus'       Try "sbatch --help" for more information
+    lines = [line.strip() for line in text.split("\n") if line.strip() and not _ADVICE.match(line)]
+    return Forecast("", "", "", re.sub(r"^sbatch: ", "", lines[-1]) if lines else "")
 
 
 def parse_partitions(text: str) -> Tuple[Partition, ...]:
@@ -145,6 +147,30 @@ def parse_node_count(text: str) -> Optional[int]:
     """The least number of nodes of `--nodes`: 2, 2-4. None where it does not tell."""
     word = text.split(",")[0].partition("-")[0].strip()
     return int(word) if word.isdecimal() and len(word) < 9 else None
+
+
+def count_gpus(options: Mapping[str, str], nodes: int) -> Optional[Tuple[str, int]]:
+    """(the option as it stands, GPUs of a node) of what a job with one task a node asks for by number; None where it asks for
+    none, in a way of the site's own, or by socket."""
+    for name in ("gpus-per-node", "gpus-per-task", "gres", "gpus"):
+        counts = [_count_gpu(word, name == "gres") for word in options.get(name, "").split(",")]
+        known = [count for count in counts if count is not None]
+        if known:
+            total = sum(known)
+            return "--%s=%s" % (name, options[name]), total if name != "gpus" else total // max(1, nodes)
+    return None
+
+
+def _count_gpu(word: str, is_gres: bool) -> Optional[int]:
+    # 4   h100:4   and of --gres: gpu   gpu:4   gpu:h100:4(S:0-1)
+    parts = re.sub(r"\(.*", "", word.strip()).split(":")
+    if is_gres:
+        if parts[0] not in ("gpu", "gres/gpu"):
+            return None
+        parts = parts[1:] or ["1"]
+    if parts[-1].isdecimal() and len(parts[-1]) < 7:
+        return int(parts[-1])
+    return 1 if len(parts) == 1 and parts[0] and re.match(r"[A-Za-z][\w.-]*\Z", parts[0]) else None
 
 
 def is_of_controller(text: str) -> bool:

@@ -2,17 +2,23 @@
 
 Formats as Slurm 22.05 prints them. Where jobs of others are hidden (PrivateData), they are not counted.
 """
+import re
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import child
 from ..values import Outcome
-from .slurm import Job
+from .slurm import Job, is_over
 from .slurm_script import JOB_ID
 
 # 40|40|gpu|4294901724: id, number, partitions, priority
 _FORMAT = "%i|%A|%P|%Q"
 _RESTARTS = "JobID:24,RestartCnt:12"
+_LIVE_FORMAT = "%i|%A|%T"
+# Without a time limit Slurm reckons with a year (and with centuries behind two of them): such a start is no forecast.
+_FAR_SECONDS = 300 * 86400.0
+# 2026-11-30T06:45:01
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\Z")
 
 
 class Place(NamedTuple):
@@ -45,6 +51,42 @@ def read_places(jobs: Sequence[Job], env: Mapping[str, str], timeout_seconds: fl
     rows = parse_queue(_decode(queue)) if queue is not None else []
     restarts = parse_restarts(_decode(outcome))
     return {job.id: _find_place(job, rows, restarts.get(job.id)) for job in jobs}
+
+
+def read_live(ids: Sequence[str], env: Mapping[str, str], timeout_seconds: float) -> Tuple[Dict[str, str], str]:
+    """({id: state} of those jobs that are not over, "" or in words why that could not be told). One question to squeue, which
+    lists all that are not over: whom it leaves out, is."""
+    asked = [one for one in ids if JOB_ID.match(one)]
+    if not asked:
+        return {}, ""
+    environ = {name: value for name, value in env.items() if not name.startswith("SQUEUE_")}
+    outcome = child.run(["squeue", "-h", "--all", "-o", _LIVE_FORMAT], timeout_seconds, env=environ)
+    if outcome.how != "ended" or outcome.code != 0:
+        lines = [line.strip() for line in outcome.errors.decode("utf-8", "replace").split("\n") if line.strip()]
+        return {}, "squeue: %s" % (lines[-1] if outcome.how == "ended" and lines else child.describe(outcome))
+    states: Dict[str, str] = {}
+    for line in _decode(outcome).split("\n"):
+        words = [word.strip() for word in line.split("|")]
+        for name in (words[:2] + [re.split(r"[_+]", words[0])[0]]) if len(words) >= 3 else ():
+            if states.get(name, "PENDING") == "PENDING":  # of an array a part that runs tells more than one that waits
+                states[name] = words[2].split(" ")[0]
+    return {one: states[one] for one in asked if one in states and not is_over(states[one])}, ""
+
+
+def find_wait(stamp: str) -> Optional[float]:
+    """Seconds until a time of this machine's as Slurm writes it; None where it is none, or can't be reckoned."""
+    if not _STAMP.match(stamp):
+        return None
+    try:
+        return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%S")) - time.time()
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_foreseeable(stamp: str) -> bool:
+    """Is this start a forecast? Not where it comes from a job without a time limit that is before it."""
+    wait = find_wait(stamp)
+    return wait is None or wait < _FAR_SECONDS
 
 
 def parse_queue(text: str) -> List[Tuple[str, int, Tuple[str, ...], int]]:

@@ -28,6 +28,11 @@ _VARIABLES = {name: name.lower().replace("_", "-") for name in (
 _VARIABLES.update(ARRAY_INX="array", MEM_PER_NODE="mem", TIMELIMIT="time")
 
 
+def is_told(variable: str) -> bool:
+    """Does read_directives heed this SBATCH_* variable?"""
+    return variable.startswith("SBATCH_") and variable[7:] in _VARIABLES
+
+
 def read_directives(text: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
     """The #SBATCH options of a batch script by their long names, in order; a later one wins, a switch has "".
 

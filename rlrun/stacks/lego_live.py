@@ -228,9 +228,13 @@ def is_board_name(file_name: str) -> bool:
 
 def describe_stop(pgid: int, facts: Dict[str, object]) -> str:
     """The whole group gets it: see STOP_SIGNAL. A job that runs is told through its batch script, which tells the head's runner
-    (--batch: else Slurm would signal every process of it); one that waits is taken out of the queue."""
+    (--batch: else Slurm would signal every process of it); one that waits is taken out of the queue. Which of them it is may be
+    unknown ("pending" is None): then both are told, the second in a comment for the shell."""
     jobs: Any = facts.get("jobs")
     if jobs:
-        return quote_words(["scancel"] + ([] if facts.get("pending") else ["--batch", "--signal=" + STOP_SIGNAL]) + [
-            str(job) for job in jobs])
+        names, is_pending = [str(job) for job in jobs], facts.get("pending")
+        waiting, running = (quote_words(["scancel"] + words + names) for words in ([], ["--batch", "--signal=" + STOP_SIGNAL]))
+        if "pending" in facts and is_pending is None:
+            return "%s  # while it waits: %s" % (running, waiting)
+        return waiting if is_pending else running
     return "kill -%s -- -%d" % (STOP_SIGNAL, pgid)

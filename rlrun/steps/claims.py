@@ -1,8 +1,10 @@
 """What a live run has laid claim to and may not hold yet: its directory, its ports, its GPUs. Told by its record, not by a
 process, which for its first seconds, behind a wrapper of the operator's, may look like anything."""
 import os
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
+from ..stacks import load_stack
+from ..text.shell import escape_controls
 from ..values import Check, Machine, Plan
 from . import records
 from .judge_machine import is_excluded_by
@@ -50,23 +52,56 @@ def list_claims(plan: Plan, machine: Machine) -> List[Claim]:
 
 
 def judge_jobs_of(plan: Plan) -> List[Check]:
-    """Jobs that were handed in for the directories of this plan, by their records: do they live?"""
+    """Jobs that were handed in for a directory of this plan, or for its name, by the records of its checkout: do they live? A job
+    of the same config whose name is made anew at each start is told, and blocks nothing. One question to Slurm, where there is
+    such a job at all; none from inside one, which was judged when it was handed in."""
     mine = {os.path.realpath(path) for path in plan.own_dirs if os.path.lexists(path)}
-    jobs = [job for one in (records.list_records(plan.root, _RECORDS) if mine else []) for job in one["jobs"]
-            if mine & {os.path.realpath(str(path)) for path in one["own_dirs"]}]
-    if not jobs:
+    found: Dict[str, Tuple[str, Dict[str, Any]]] = {}
+    for one in records.list_records(plan.root, _RECORDS):
+        why = _find_claim(plan, one, mine) if one["jobs"] else ""
+        if why:
+            found.update((job, (why, one)) for job in one["jobs"] if job not in found)
+    if not found or os.environ.get("SLURM_JOB_ID", "") in found:
         return []
-    from ..host import slurm
-    found, reason = slurm.read_jobs(jobs, dict(os.environ), _ASK_SECONDS)
-    checks = [Check("live", "job:running", "blocks", "Slurm job %s was handed in for this directory, and is %s" % (
-        job, found[job].state), "Let it finish, or scancel %s, then look again." % job)
-        for job in jobs if job in found and not slurm.is_over(found[job].state)]
-    unknown = [job for job in jobs if job not in found]
-    if unknown and reason:
-        checks.append(Check("live", "slurm:unknown", "advisory", "whether job %s, which was handed in for this directory, still "
-                            "lives could not be told: %s" % (" ".join(unknown[-4:]), reason),
-                            "Ask Slurm yourself: squeue -j %s" % ",".join(unknown[-4:])))
+    from ..host import slurm_queue
+    states, reason = slurm_queue.read_live(list(found), dict(os.environ), _ASK_SECONDS)
+    checks = [_judge_job(plan, job, states[job], *found[job]) for job in found if job in states]
+    unknown = [job for job in found if found[job][0] != "config"] if reason else []
+    if unknown:
+        what = "directory" if all(found[job][0] == "directory" for job in unknown) else "name"
+        checks.append(Check("live", "slurm:unknown", "advisory", "whether job %s, which was handed in for this %s, still "
+                            "lives could not be told: %s" % (" ".join(unknown[:4]), what, escape_controls(reason)),
+                            "Ask Slurm yourself: squeue -j %s" % ",".join(unknown[:4])))
     return checks
+
+
+def _find_claim(plan: Plan, one: Dict[str, Any], mine: Set[str]) -> str:
+    """By what a recorded job is at what this plan writes: "directory", "name", "config"; "" where it is not."""
+    if mine & {os.path.realpath(str(path)) for path in one["own_dirs"]}:
+        return "directory"
+    if one["stack"] != plan.stack or one["kind"] != plan.kind or not isinstance(one.get("batch"), dict):
+        return ""
+    if plan.name_is_volatile:
+        is_same = one.get("name_is_volatile") is True and one["config_path"] == plan.config
+        return "config" if is_same and plan.is_submission else ""
+    is_same = bool(plan.experiment) and (one["project"], one["experiment"]) == (plan.project, plan.experiment)
+    return "name" if is_same or plan.train_log and one["train_log"] == plan.train_log else ""
+
+
+def _judge_job(plan: Plan, job: str, state: str, why: str, one: Dict[str, Any]) -> Check:
+    stop = load_stack(plan.stack).describe_stop(0, {
+        "jobs": [job], "pending": state == "PENDING", "gentle": one.get("gentle_stop") is True})
+    state = escape_controls(state)
+    if why == "config":
+        return Check("live", "job:beside", "advisory", "Slurm job %s of this config is %s (%s); its name is another one" % (
+            job, state, escape_controls(one["id"])), "See that two of it are wanted; what stops that one: %s" % stop)
+    if why == "directory":
+        words, fix = "was handed in for this directory, and is %s" % state, ""
+    else:
+        words = "of this name (%s) is %s: it writes the same log and checkpoints" % (escape_controls(plan.experiment), state)
+        fix = "; or give this run a name of its own"
+    return Check("live", "job:running", "blocks", "Slurm job %s %s" % (job, words),
+                 "Let it finish, or stop it: %s, then look again%s." % (stop, fix))
 
 
 def judge_claims(plan: Plan, machine: Machine) -> List[Check]:

@@ -9,12 +9,13 @@ import re
 import shutil
 import stat
 import sys
-from typing import Dict, NamedTuple, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
 from ..text.redact import redact_words
 from ..text.shell import escape_controls, quote_assignment, quote_words
+from ..values import Plan
 from . import records
 from .cron_time import When
 
@@ -22,6 +23,8 @@ from .cron_time import When
 MAX_COMMAND_BYTES = 998
 CRON_PATH = "/usr/bin:/bin"
 _MORNING = "7 8 * * *"
+# By which Slurm's programs find their cluster. Source: sbatch(1), environment variables.
+_SLURM_NAMES = ("SLURM_CONF",)
 # What a launch may call by name, for a PATH that has to be short.
 _PROGRAMS = ("bash", "sh", "env", "git", "python3", "python", "uv", "nvidia-smi", "sbatch", "squeue", "ray", "ip", "docker")
 # PATH="/usr/local/bin:/usr/bin"   export LANG=de_DE.UTF-8
@@ -46,6 +49,13 @@ def fill_digest(job: Job, value: str) -> Job:
     """The job with the digest that it confirms."""
     place = job.words.index("--confirm") + 1
     return job._replace(words=job.words[:place] + (value,) + job.words[place + 1:])
+
+
+def list_assignments(plan: Plan, environ: Mapping[str, str]) -> Tuple[str, ...]:
+    """NAME=value of the operator's environment that the launch needs: what decides the plan and, for one that is handed to Slurm,
+    where its programs find the cluster."""
+    slurm = ["%s=%s" % (name, os.path.abspath(environ[name])) for name in _SLURM_NAMES if environ.get(name)]
+    return tuple(plan.from_environ) + tuple(slurm if plan.is_submission else ())
 
 
 def list_path(text: str) -> Tuple[str, ...]:
@@ -226,7 +236,7 @@ def make_comment(when: When, digest: str, kind: str, configs: Sequence[str], unt
 def make_failed_lines(job: Job) -> Tuple[str, str]:
     """What lists, from anywhere, the launches of that checkout that failed within a day: for a shell, and as a crontab line. The
     latter is shorter than the job's own, so cron takes it."""
-    before = "".join(quote_assignment(one) + " " for one in job.assignments if one.startswith("LC_"))
+    before = "".join(quote_assignment(one) + " " for one in job.assignments if one.startswith(("LC_",) + _SLURM_NAMES))
     command = before + quote_words((job.python, job.program, "runs", "--root", job.root, "--failed-since", "24h"))
     return command, "%s %s" % (_MORNING, escape_for_cron(command))
 

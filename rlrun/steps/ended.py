@@ -154,9 +154,14 @@ def _compile_all(patterns: Iterable[Any]) -> List[Any]:
 def _judge_job(target: Target, found: Any, finished: bool, step: Optional[int], outline: Outline) -> Ending:
     """By Slurm's own words on its jobs: the worst of them."""
     from ..health import endings
-    from . import jobs
+    from . import job_ended, jobs
     states = [state for _, state in target.jobs]
     worst = next((state for state in states if state not in ("COMPLETED", "unknown")), states[0])
+    job = target.jobs[states.index(worst)][0]
+    found = None if found is not None and endings.is_echo(found) else found
+    by_nodes = job_ended.judge(target.record or {}, job, found, finished, step, outline.total)
+    if by_nodes is not None:
+        return by_nodes
     if worst in ("COMPLETED", "unknown"):
         is_done = worst == "COMPLETED"
         told = jobs.find_head_exit(target.record or {}) if not is_done else None
@@ -167,7 +172,15 @@ def _judge_job(target: Target, found: Any, finished: bool, step: Optional[int], 
     words = "Slurm: %s" % jobs.tell_jobs(target)
     status, signal = jobs.find_exit(target)
     return Ending("failed" if worst not in ("CANCELLED",) else "killed", words, status, signal, found.quote if found else None,
-                  ("sacct -j %s -o JobID,State,ExitCode,Elapsed,Reason,NodeList" % target.jobs[0][0],))
+                  (_name_question(target, job),))
+
+
+def _name_question(target: Target, job: str) -> str:
+    """The command that shows all that Slurm knows of a job: what it was read from, since accounting may be off."""
+    told = ((target.record or {}).get("job_told") or {}).get(job) or {}
+    if told.get("source") in ("squeue", "scontrol"):
+        return "scontrol show job %s" % job
+    return "sacct -j %s -o JobID,State,ExitCode,Elapsed,Reason,NodeList" % job
 
 
 def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
@@ -179,6 +192,7 @@ def find_errors(evidence: Evidence, target: Target) -> Tuple[Quote, ...]:
     patterns, progress = _compile_all(health.FINISHED), _compile_all(health.PROGRESS)
     found: List[Quote] = []
     for text in _gather(evidence):
-        found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns, progress=progress) if not one.is_noise][-5:]
+        found += [one.quote for one in endings.find_errors(text, _ERRORS, patterns, progress=progress)
+                  if not one.is_noise and not endings.is_echo(one)][-5:]
     # The launch log repeats what the main one holds: each text once, where it was told first.
     return tuple({quote.text: quote for quote in reversed(found)}.values())[::-1][-8:]

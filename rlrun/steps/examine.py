@@ -280,10 +280,12 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
         return UNKNOWN, "its log ends with an error, and no process of it is here: %s" % last_word.text
     if target.state in ("unknown", "elsewhere") and not is_fresh:
         where = "its processes are on %s" % target.host if target.host and target.state == "elsewhere" else \
-            "whether it lives can't be told from here"
+            tell_jobs(target) if target.jobs else "whether it lives can't be told from here"
         return UNKNOWN, "%s; %s%s" % (written, where, "; its last numbers: %s" % grave[0].words if grave else "")
     if target.jobs and step is None and target.state == "live":
         return NO_STEP, "; ".join([tell_jobs(target)] + ([stage] if stage and not is_waiting(target) else []))
+    if target.jobs and step is None and target.state == "unknown":
+        return UNKNOWN, "; ".join([tell_jobs(target), stage or written])
     if step is None and target.kind and target.kind not in load_health(target.stack).STEP_KINDS:
         return HEALTHY, "it lives, and no error is known; a run of this kind tells no steps; %s" % written
     if step is None and (not has_log or stage.startswith("no step in the last")):
@@ -297,6 +299,7 @@ def _conclude(target: Target, findings: List[Finding], ending: Optional[Ending],
         return HEALTHY, "nothing grave; noted: %s; %s" % (", ".join(one.name for one in findings), written)
     return HEALTHY, "%sno known signature matched; %s%s" % (
         ("", written, "") if target.state == "live" else
+        ("by its log alone: ", written, "; " + tell_jobs(target)) if target.jobs and target.state == "unknown" else
         ("by its numbers alone: ", written, "; no process of it is here: it runs on another node, or has just ended"))
 
 

@@ -8,14 +8,14 @@ from ..errors import MACHINE, USAGE, OperatorError
 from ..host import procs
 from ..stacks import STACKS, load_health, load_recognisers
 from ..values import LiveRun, Process
-from ..text.slurm_words import describe_job
 from ..vitals import Target
 from . import guard, records
-from .jobs import ask_slurm, find_head_exit, find_stop_facts, list_job_logs, tell_nodes
+from .jobs import ask_slurm, find_end, find_start, find_stop_facts, judge_jobs, list_job_logs, note_jobs, tell_silence
 
 _NEWEST = 64
 _PLAN_SECONDS = 30.0
 _EXIT_SECONDS, _EXIT_LOOKS = 3.0, 30
+_ASKED = ("is_asked", "jobs", "job_states", "live_jobs", "job_told", "slurm_silence")
 _TOLD = ("train_log", "launch_log", "run_dir")
 
 
@@ -34,12 +34,13 @@ class Scene(NamedTuple):
     processes: Dict[int, Process]
     runs: Tuple[LiveRun, ...]
     now_seconds: float
+    asked: Optional[Dict[str, Dict[str, Any]]] = None  # records of which Slurm was asked, by their folders
 
 
 def read_scene(root: str) -> Scene:
     """The machine at this moment, for the checkout at `root` ("" for none)."""
     processes = procs.read_processes()
-    return Scene(root, processes, guard.find_runs(processes, os.getpid())[0], time.time())
+    return Scene(root, processes, guard.find_runs(processes, os.getpid())[0], time.time(), {})
 
 
 def find_run(word: str, scene: Scene, is_own: bool = False) -> Found:
@@ -62,7 +63,8 @@ def find_run(word: str, scene: Scene, is_own: bool = False) -> Found:
     for one in _list_records(scene, _NEWEST):
         if records.read_identity(one) or one["jobs"]:
             target = from_record(one, scene)
-            return Found(target if target.state == "live" else target._replace(
+            is_silent = target.state == "unknown" and bool(tell_silence(target.record or {}))
+            return Found(target if target.state == "live" or is_silent else target._replace(
                 notes=("nothing is live here; this is the last launch of this checkout",) + target.notes))
     if not scene.root:
         raise OperatorError("no run is live on this machine, and this is no checkout",
@@ -82,7 +84,7 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
             identity = records.read_identity(one)
             if identity and not one["exit"] and procs.is_alive(identity):
                 by_pid[identity.pid] = one
-            elif identity and not one["jobs"]:
+            elif identity and not one["jobs"] and not one.get("is_submission"):
                 left.update(_find_left(one, scene))
             elif root == scene.root and (one["jobs"] or one.get("is_submission")):
                 jobs.append(one)
@@ -98,6 +100,8 @@ def list_live(scene: Scene) -> Tuple[Target, ...]:
     found += [from_record(one, scene) for one in by_pid.values() if one["id"] not in known and one["stack"] in STACKS]
     if jobs:
         ask_slurm(jobs, True)
+        if scene.asked is not None:  # a Slurm that does not answer is not asked again in the same look
+            scene.asked.update((one["record"], one) for one in jobs)
         found = _merge_jobs(found, [one for one in (from_record(one, scene) for one in jobs) if one.state == "live"])
     return tuple(found)
 
@@ -114,9 +118,18 @@ def _merge_jobs(found: List[Target], of_jobs: List[Target]) -> List[Target]:
     return found + merged
 
 
+def _find_own(record: Dict[str, Any], scene: Scene) -> Tuple[LiveRun, ...]:
+    """The live runs on this machine whose processes belong to one of the record's jobs."""
+    return tuple(run for run in scene.runs if _read_job_of((run.top.pid,)) & set(record["jobs"]))
+
+
 def _read_job(target: Target) -> Set[str]:
     """The Slurm job that a live run's processes belong to, by what Slurm set for them; empty where they can't be asked."""
-    for _, pid in target.pids[:1]:
+    return _read_job_of(tuple(pid for _, pid in target.pids[:1]))
+
+
+def _read_job_of(pids: Tuple[int, ...]) -> Set[str]:
+    for pid in pids:
         environ = procs.read_environ(pid) or {}
         if environ.get("SLURM_JOB_ID"):
             return {environ["SLURM_JOB_ID"]}
@@ -208,6 +221,9 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if not record["experiment"] or not record["train_log"] or record.get("is_submission"):
         from .readback import complete
         record = complete(record)
+    earlier = (scene.asked or {}).get(record["record"])
+    if not record.get("is_asked") and earlier:
+        record = dict(record, **{name: earlier[name] for name in _ASKED if name in earlier})
     if not record.get("is_asked"):
         ask_slurm([record], True)
     state, _ = records.judge_state(record)
@@ -221,10 +237,13 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     health = load_health(record["stack"])
     run = run or next((one for one in scene.runs if (record["runner"] or {}).get("pid") in one.pids), None)
     notes: List[str] = []
+    of_job: Tuple[LiveRun, ...] = ()
     where = "live" if state == "running" else "elsewhere" if state.startswith("elsewhere") else "over"
     if record["jobs"]:
-        where = _judge_jobs(record)
-        notes += _tell_jobs(record)
+        where = judge_jobs(record)
+        of_job = _find_own(record, scene) if where == "unknown" and tell_silence(record) else ()
+        where, run = ("live", of_job[0]) if of_job else (where, run)
+        notes += note_jobs(record)
     notes += records.list_untold(record)
     if where == "elsewhere":
         notes.append("launched on %s: its processes can't be seen from here, only its files" % record["host"])
@@ -236,7 +255,9 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     if left:
         notes.append("its runner is gone, and %d of its processes live on: kill -s TERM %s" % (
             len(left), " ".join(map(str, left[:20]))))
-    pids = _name_pids(run, scene) if run and where == "live" else tuple(("left behind", pid) for pid in left)
+    pids = tuple(("left behind", pid) for pid in left)
+    if run and where == "live":
+        pids = tuple(pair for one in of_job or (run,) for pair in _name_pids(one, scene))
     if state == "running" and identity and identity.pid not in [pid for _, pid in pids]:
         pids = (("runner", identity.pid),) + tuple(pair for pair in pids if pair[0] != "runner")
     runner = record["runner"] or record["keeper"] or {}
@@ -245,7 +266,8 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
     return Target(record["id"], record["experiment"] or os.path.basename(record["run_dir"].rstrip("/")) or record["id"],
                   record["stack"], record["kind"], record["root"], where, logs,
                   record["launch_log"], record["run_dir"], record["user"], record["host"], pids,
-                  record["time_seconds"] if record["time_seconds"] == record["time_seconds"] else None, record["exit"],
+                  scene.now_seconds - run.top.elapsed_seconds if of_job and run else find_start(record, scene.now_seconds),
+                  record["exit"] if not record["jobs"] else find_end(record) if where == "over" else None,
                   tuple(health.find_siblings(told, _read_nodes(record))), tuple(notes), record,
                   tuple((job, str(record["job_states"].get(job) or "unknown")) for job in record["jobs"]),
                   runner.get("pgid") or runner.get("pid") or 0)
@@ -254,25 +276,6 @@ def from_record(record: Dict[str, Any], scene: Scene, run: Optional[LiveRun] = N
 def _find_left(record: Dict[str, Any], scene: Scene) -> Tuple[int, ...]:
     """What lives on of a run whose runner is gone, also where nobody recorded its end."""
     return records.find_left(record if record["exit"] else dict(record, exit={"status": None}), scene.processes)
-
-
-def _judge_jobs(record: Dict[str, Any]) -> str:
-    """Of a run that was handed to Slurm: "live" while one of its jobs is not over, "unknown" where Slurm does not know them."""
-    known = [job for job in record["jobs"] if record["job_states"].get(job)]
-    if any(job in known for job in record.get("live_jobs") or ()):
-        return "live"
-    return "over" if len(known) == len(record["jobs"]) or find_head_exit(record) else "unknown"
-
-
-def _tell_jobs(record: Dict[str, Any]) -> List[str]:
-    """What is to be known of jobs that run: where, since when, how much of their time is left, and how each node is."""
-    notes = []
-    for job in record["jobs"]:
-        told = (record.get("job_told") or {}).get(job) or {}
-        if told.get("state") in ("RUNNING", "COMPLETING", "SUSPENDED"):
-            notes.append("job %s: %s" % (job, describe_job(told) or told["state"]))
-    nodes = tell_nodes(record)
-    return notes + (["its nodes: %s" % nodes] if nodes else [])
 
 
 def _await_exit(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -370,7 +373,8 @@ def _name_logs(logs: Dict[str, str], told: Dict[str, Any]) -> str:
 def find_stop(target: Target) -> str:
     """The command that stops a live run, as its stack knows it; where it lives on another machine, `on HOST: COMMAND`."""
     is_there = target.state == "elsewhere" and bool(target.record) and records.is_other_host(target.record or {})
-    if target.state != "live" and not is_there:
+    is_silent = target.state == "unknown" and bool(tell_silence(target.record or {}))
+    if target.state != "live" and not is_there and not is_silent:
         return ""
     if target.stop:
         return target.stop

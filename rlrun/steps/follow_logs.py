@@ -110,7 +110,10 @@ def pick_log(logs: Dict[str, str], name: str) -> str:
             return found[0]
         if found:
             raise _refuse("%r may be several logs:" % name, {one: logs[one] for one in found})
-    raise _refuse("this run has no log called %r, but these:" % name if logs else "this run has no log called %r" % name, logs)
+    hosts = ", ".join(one[len("node "):] for one in logs if one.startswith("node "))
+    told = ("; its nodes are %s" % hosts if hosts else "; none of its nodes has one yet") if wanted[:1] == ["node"] else \
+        ", but these:" if logs else ""
+    raise _refuse("this run has no log called %r%s" % (name, told), logs)
 
 
 def find_path(logs: Dict[str, str], path: str) -> str:
@@ -153,14 +156,14 @@ def find_error_log(logs: Dict[str, str], ending: Optional[Ending]) -> str:
     return next((name for name, path in logs.items() if error and path == error.log), "")
 
 
-def refuse_missing(logs: Dict[str, str], name: str) -> OperatorError:
-    """Why a log can't be shown: exit 5, with all the logs of the run."""
+def refuse_missing(logs: Dict[str, str], name: str, is_waiting: bool = False) -> OperatorError:
+    """Why a log can't be shown: exit 5, with all the logs of the run. `is_waiting`: its job waits in Slurm's queue."""
     path = logs[name]
     try:
         os.close(open_file(path))
         words = "can't be read"  # it came just now
     except FileNotFoundError:
-        words = "is not there"
+        words = "begins when its job starts" if is_waiting else "is not there"
     except (OSError, ValueError) as error:
         words = "can't be read (%s)" % (getattr(error, "strerror", None) or error)
     return _refuse("the %s log %s; the logs of this run:" % (name, words), logs, MACHINE)
@@ -391,10 +394,3 @@ def find_newest(target: Target, name: str) -> str:
     told = {"run_dir": target.run_dir, "root": target.root, "host": target.host}
     path = str(load_health(target.stack).list_logs(target.kind, told).get(name) or "")
     return path if path and lines.stat_log(path) else ""
-
-
-def name_place(old: str, new: str) -> str:
-    """The folder or file by which a path differs from an earlier one, as `attempt_2`."""
-    before = os.path.realpath(old).split(os.sep)
-    parts = os.path.realpath(new).split(os.sep)
-    return next((part for place, part in enumerate(parts) if before[place:place + 1] != [part]), parts[-1])

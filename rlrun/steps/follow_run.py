@@ -99,7 +99,7 @@ def find_other(sight: Sight, stream: follow_logs.Stream, is_default: bool) -> Op
     if newest and was_newest and not _is_same(newest, stream.path) and not _is_same(newest, sight.newest):
         later = _find_live(sight.target)
         after = make_sight(later, stream) if later else sight._replace(is_ahead=True)
-        return Other(stream.name, newest, follow_logs.name_place(stream.path, newest) if stream.path else stream.name,
+        return Other(stream.name, newest, name_place(stream.path, newest) if stream.path else stream.name,
                      after._replace(newest=newest))
     if sight.is_ahead:
         return None
@@ -110,9 +110,16 @@ def find_other(sight: Sight, stream: follow_logs.Stream, is_default: bool) -> Op
     if not path or _is_same(path, stream.path) or stream.name == name and stream.path in logs.values() \
             or not os.path.isfile(path):
         return None
-    words = name if name != stream.name or not stream.path else follow_logs.name_place(stream.path, path)
+    words = name if name != stream.name or not stream.path else name_place(stream.path, path)
     return Other(name, path, words, sight._replace(newest=follow_logs.find_newest(sight.target, name)))
 
 
 def _is_same(path: str, other: str) -> bool:
     return bool(path) and bool(other) and os.path.realpath(path) == os.path.realpath(other)
+
+
+def name_place(old: str, new: str) -> str:
+    """The folder or file by which a path differs from an earlier one, as `attempt_2`."""
+    before = os.path.realpath(old).split(os.sep)
+    parts = os.path.realpath(new).split(os.sep)
+    return next((part for place, part in enumerate(parts) if before[place:place + 1] != [part]), parts[-1])

@@ -1,5 +1,6 @@
 """Step 1: what lives on this machine, and whether a run is in flight. By what a process runs, never by a substring."""
 import os
+import re
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ..host import procs
@@ -149,9 +150,21 @@ def has_worker(processes: Dict[int, Process], tree: Set[int]) -> bool:
 
 def describe_stop(run: LiveRun) -> str:
     """The command that stops a live run: its stack's signal to its group; to each process where the group is somebody
-    else's too; SIGTERM where SIGINT is ignored (S3)."""
-    name = load_recognisers()[run.stack].STOP_SIGNAL
+    else's too; SIGTERM where SIGINT is ignored (S3). On a node of a job that rlrun handed in: the job's, as a whole."""
+    stack = load_recognisers()[run.stack]
+    job = _find_own_job(run.top)
+    if job:
+        return str(stack.describe_stop(0, {"jobs": [job], "pending": False, "gentle": True}))
+    name = stack.STOP_SIGNAL
     name = "TERM" if name == "INT" and procs.ignores_interrupt(run.top.pid) else name
     if run.top.pgid == run.top.pid:
         return "kill %s -- -%d" % ("-INT" if name == "INT" else "-s " + name, run.top.pgid)
     return "kill -%s %s" % (name, " ".join(str(pid) for pid in run.pids))
+
+
+def _find_own_job(top: Process) -> str:
+    """The Slurm job whose agent of ours started this process; "" where none did, or its environment can't be read. A run in a job
+    of somebody's own script is stopped as any other: what that script would make of a signal is not known."""
+    environ = procs.read_environ(top.ppid) or {} if top.ppid > 1 else {}
+    job = environ.get("SLURM_JOB_ID", "")
+    return job if environ.get("RLRUN_RECORD") and re.match(r"[0-9]{1,10}\Z", job) else ""

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from .. import child
 from ..errors import INTERRUPTED, MACHINE, USAGE, OperatorError
 from ..host import address, procs
+from ..text.redact import find_secrets, redact
 from . import job_nodes, keeper, launch, preflight, record, records
 from .job_nodes import NodeState
 
@@ -78,7 +79,8 @@ def make_state(task: Task, phase: str, **more: Any) -> NodeState:
 
 def make_blocking(error: OperatorError) -> Tuple[Dict[str, str], ...]:
     """What keeps a node out, as its state tells it."""
-    return ({"name": error.reason, "detail": error.message, "fix": error.hint},)
+    secrets = find_secrets(os.environ)
+    return ({"name": error.reason, "detail": redact(error.message, secrets), "fix": redact(error.hint, secrets)},)
 
 
 def tell(task: Task, state: NodeState) -> str:
@@ -108,6 +110,14 @@ def keep_earlier_log(task: Task) -> str:
     except OSError as error:
         raise record.refuse_write(error, task.folder)
     return target
+
+
+def is_private(log: str) -> bool:
+    """May nobody else read this log? Then nothing of it goes into one that others may read."""
+    try:
+        return not os.stat(log).st_mode & 0o044
+    except OSError:
+        return True
 
 
 def open_log(task: Task) -> Tuple[str, int]:
@@ -171,7 +181,8 @@ def describe_told(agent: Agent) -> str:
 def start_runner(task: Task, agent: Agent, environ: Dict[str, str]) -> Tuple[NodeState, int]:
     """Starts the runner; the node's state then, and the runner's pid. OperatorError where it is not started: exit 5 where it
     can't be, exit 130 where the job was told to stop before."""
-    argv = tuple(str(word) for word in task.record["batch"].get("runner_argv") or ())
+    told = task.record["batch"].get("runner_argv")
+    argv = tuple(str(word) for word in told) if isinstance(told, list) else ()
     env = launch.make_runner_environment(environ, task.record["batch"].get("drop_env") or (), _OURS)
     if not argv:
         raise OperatorError("%s names no runner" % task.folder, "Hand the job in anew.", MACHINE, "record")

@@ -1,10 +1,12 @@
 """Steps 1 and 2 on one node of a Slurm job: is it fit for the run, and is this still the plan that was confirmed? Judges what a
 survey of the node found, and starts nothing."""
 import os
+import re
 import shlex
 import threading
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+from ..text import hostlist
 from ..text.durations import format_elapsed
 from ..text.redact import redact
 from ..text.shell import quote_words
@@ -16,6 +18,8 @@ from .in_job import Task
 _EXPECTED = ("env:inherited", "session:ends", "session:stands", "host:worker", "name:volatile", "log:overwrite", "resume:silent")
 _SAME_PARTS = ("launch command", "runner")
 _GIT_PARTS = {"commit": "the commit", "dirty files": "what differs from the commit"}
+# GPU 3: 12.1 GiB in use by a process that is not visible here (another container's?)
+_GPU_ROW = re.compile(r"GPU ([0-9]+): (\S+ \S+) (in use by .*)", re.S)
 _SHOWN_WORDS = 3
 _WORD_WIDTH = 80
 
@@ -34,7 +38,28 @@ def judge(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> Tuple[L
     blocking = [one._replace(detail=redact(one.detail, secrets), fix=redact(one.fix, secrets))
                 for one in checks if one.status == "blocks"]
     names = [one.name for one in checks if one.status == "advisory" and one.name not in _EXPECTED]
-    return blocking, tuple(name for place, name in enumerate(names) if name not in names[:place])
+    return fold_gpus(blocking), tuple(name for place, name in enumerate(names) if name not in names[:place])
+
+
+def fold_gpus(blocking: Sequence[Check]) -> List[Check]:
+    """The same with one check for all GPUs of which the same is said: `GPUs 1-7: 8.8 GiB each in use by …`."""
+    rows = [(one, _GPU_ROW.match(one.detail)) for one in blocking]
+    groups: Dict[Tuple[str, str], List[Tuple[str, str]]] = {}
+    for one, row in rows:
+        if row:
+            groups.setdefault((one.name, row.group(3)), []).append((row.group(1), row.group(2)))
+    folded = []
+    for one, row in rows:
+        same = groups.pop((one.name, row.group(3)), []) if row else [("", "")]
+        if not row or len(same) == 1:
+            folded.append(one)
+        elif same:
+            gpus = "GPUs " + hostlist.fold([number for number, _ in same]).strip("[]")
+            sizes = list(dict.fromkeys(size for _, size in same))
+            size = sizes[0] + " each" if len(sizes) == 1 else ", ".join(sizes)
+            folded.append(one._replace(detail="%s: %s %s" % (gpus, size, row.group(3)),
+                                       fix=one.fix.replace("GPU " + row.group(1), gpus)))
+    return folded
 
 
 def judge_moved(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> List[Check]:
@@ -57,8 +82,9 @@ def judge_moved(task: Task, found: survey.Survey, secrets: Tuple[str, ...]) -> L
         more = ", and %d more" % (len(moved) - 5) if len(moved) > 5 else ""
         checks.append(Check("live", "plan:moved", "blocks", "this is not the plan that was confirmed; what changed since: %s"
                             % (", ".join(moved[:5]) + more),
-                            "Put it back, or check it and hand it in again: rlrun check %s --slurm"
-                            % shlex.quote(task.record["config"])))
+                            "Put it back, or check it and hand it in again: %s" % (
+                                task.record["batch"].get("again") or "rlrun check %s --slurm, and with the options that it had"
+                                % shlex.quote(task.record["config"]))))
     return checks
 
 
@@ -80,8 +106,22 @@ def _tell_words(name: str, task: Task, plan: Plan, secrets: Tuple[str, ...]) -> 
     gone = [word for word in then if word not in now]
     if not new and len(now) == len(then):
         return ""
-    shown = " ".join(_shorten(word) for word in (new or gone)[:_SHOWN_WORDS])
-    return "the launch command (%s %s)" % ("now" if new else "without", shown or "in another order")
+    shown = ", ".join(_tell_word(word, gone) for word in (new or gone)[:_SHOWN_WORDS])
+    return "the launch command (%s%s)" % ("" if new and _find_old(new[0], gone) else "now " if new else "without ",
+                                          shown or "in another order")
+
+
+def _find_old(word: str, gone: List[str]) -> str:
+    """The word that set the same before, of those that are gone: that of `name=5` for `name=7`; "" where none did."""
+    name, is_set, _ = word.partition("=")
+    same = [one for one in gone if one.startswith(name + "=")] if is_set and name else []
+    return same[0] if len(same) == 1 else ""
+
+
+def _tell_word(word: str, gone: List[str]) -> str:
+    """`name=5 → name=7`, or the word alone."""
+    old = "" if word in gone else _find_old(word, gone)
+    return "%s \u2192 %s" % (_shorten(old), _shorten(word)) if old else _shorten(word)
 
 
 def _split(command: str) -> List[str]:

@@ -1,9 +1,11 @@
 """How each node of a job is, as its agent writes it into the record: `nodes/NNNN.json`, NNNN being the node's number in the job.
 Every value that is read has the type that it was written with, whoever wrote the file."""
 import os
+import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..host.files import make_folder
+from ..text.redact import redact
 from . import record, records
 
 FOLDER = "nodes"
@@ -38,7 +40,7 @@ def write_node(folder: str, state: NodeState) -> None:
 
 def read_node(folder: str, node: int) -> Optional[NodeState]:
     """What one node of a record's job has told; None where it has not, or that can't be read."""
-    return _read_one(records.read_json(os.path.join(folder, FOLDER), "%04d.json" % node) or {}, node)
+    return _keep_own_log(folder, _read_one(records.read_json(os.path.join(folder, FOLDER), "%04d.json" % node) or {}, node))
 
 
 def read_nodes(folder: str) -> Tuple[NodeState, ...]:
@@ -52,11 +54,20 @@ def read_nodes(folder: str) -> Tuple[NodeState, ...]:
     for name in names:
         number, dot, ending = name.partition(".")
         if ending == "json" and number.isdecimal() and len(number) < 9 and len(found) < _MAX_NODES:
-            state = _read_one(records.read_json(os.path.join(folder, FOLDER), name) or {}, int(number))
+            state = _keep_own_log(folder, _read_one(records.read_json(os.path.join(folder, FOLDER), name) or {}, int(number)))
             found += [state] if state else []
-    newest = max(found, key=lambda one: one.time_seconds) if found else None
-    return tuple(sorted((one for one in found if newest and (one.job, one.restart) == (newest.job, newest.restart)),
-                        key=lambda one: one.node))
+    # Of one job the last start; of several, as when it was handed in anew by hand, the last one: by the clocks of its nodes.
+    latest = {job: max(one.time_seconds for one in found if one.job == job) for job in {one.job for one in found}}
+    job = max(latest, key=lambda name: (latest[name], name)) if latest else ""
+    restart = max([one.restart for one in found if one.job == job] or [0])
+    return tuple(sorted((one for one in found if (one.job, one.restart) == (job, restart)), key=lambda one: one.node))
+
+
+def _keep_own_log(folder: str, state: Optional[NodeState]) -> Optional[NodeState]:
+    """The state without a log that does not lie where the agents make theirs: <checkout>/logs."""
+    logs = os.path.dirname(os.path.dirname(os.path.normpath(folder)))
+    is_own = state is None or os.path.dirname(os.path.normpath(state.log)) == logs
+    return state if is_own or state is None else state._replace(log="")
 
 
 def _read_one(data: Dict[str, Any], number: int) -> Optional[NodeState]:
@@ -65,13 +76,13 @@ def _read_one(data: Dict[str, Any], number: int) -> Optional[NodeState]:
     if text("phase") not in PHASES:
         return None
     restart, seconds = data.get("restart"), data.get("time_seconds")
-    blocking = tuple({key: str(one.get(key) or "") for key in ("name", "detail", "fix")}
+    blocking = tuple({key: redact(str(one.get(key) or "")) for key in ("name", "detail", "fix")}
                      for one in _read_list(data.get("blocking")) if isinstance(one, dict))
     return NodeState(number, text("host"), text("job"), restart if isinstance(restart, int) else 0, text("address"),
                      "head" if number == 0 else "worker", text("phase"), blocking,
                      tuple(str(one) for one in _read_list(data.get("warnings"))), _read_flat(data.get("runner")),
                      _read_flat(data.get("agent")), text("log"), _read_flat(data.get("exit")),
-                     float(seconds) if isinstance(seconds, (int, float)) and abs(seconds) < 1e12 else 0.0)
+                     float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < time.time() + 86400.0 else 0.0)
 
 
 def _read_list(value: Any) -> List[Any]:
@@ -85,7 +96,8 @@ def _read_flat(value: Any) -> Optional[Dict[str, Any]]:
 
 
 def describe_nodes(states: Tuple[NodeState, ...], total: int) -> str:
-    """In words, how the nodes of a job are: `2 of 2 checked`, `1 of 2 joined; n2 blocked (gpu:foreign  pid 5 …)`."""
+    """In words, how the nodes of a job are: `2 of 2 checked`, `1 of 2 joined; n2 blocked (gpu:foreign  pid 5 …)`. Those that are
+    blocked by the same stand together."""
     if not states:
         return "none of %d has begun" % total
     counts = []
@@ -93,10 +105,18 @@ def describe_nodes(states: Tuple[NodeState, ...], total: int) -> str:
         number = sum(1 for one in states if one.phase == phase)
         if number and phase != "blocked":
             counts.append("%d of %d %s" % (number, total, phase))
-    blocked = ["%s blocked (%s)" % (one.host or "node %d" % one.node, "; ".join(
-        ("%s  %s" % (check["name"], check["detail"])).strip() for check in one.blocking[:2]) or "why is not told")
-        for one in states if one.phase == "blocked"]
+    groups: Dict[str, List[str]] = {}
+    for one in states:
+        if one.phase == "blocked":
+            groups.setdefault(_tell_blocking(one), []).append(one.host or "node %d" % one.node)
+    blocked = ["%s%s blocked (%s)" % (", ".join(names[:4]), " and %d more" % (len(names) - 4) if len(names) > 4 else "", why)
+               for why, names in groups.items()]
+    others = sum(len(names) for names in list(groups.values())[4:])
     missing = total - len(states)
-    return "; ".join([", ".join(counts)] * bool(counts) + blocked[:4] + (
-        ["%d more blocked" % (len(blocked) - 4)] if len(blocked) > 4 else []) + (
+    return "; ".join([", ".join(counts)] * bool(counts) + blocked[:4] + (["%d more blocked" % others] if others else []) + (
         ["%d not begun" % missing] if missing > 0 else []))
+
+
+def _tell_blocking(one: NodeState) -> str:
+    told = [("%s  %s" % (check["name"], check["detail"])).strip() for check in one.blocking[:2]]
+    return "; ".join(told + (["and %d more" % (len(one.blocking) - 2)] if len(one.blocking) > 2 else [])) or "why is not told"

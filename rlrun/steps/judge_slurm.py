@@ -5,10 +5,9 @@ them than there are, is taken, and waits (seen with Slurm 22.05, EnforcePartLimi
 """
 import os
 import re
-import time
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..host import slurm, slurm_partition
+from ..host import slurm, slurm_partition, slurm_queue
 from ..text.durations import format_elapsed
 from ..text.shell import escape_controls, quote_words
 from ..values import Check, Plan
@@ -17,8 +16,10 @@ from . import slurm_job
 _ASK_SECONDS = 10.0
 _SOON_SECONDS = 3600.0
 _CONFIGURATION = "Requested node configuration is not available"
-# 2026-11-30T06:45:01
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\Z")
+# B:USR1@120   USR1   R:10@300: which signal, and how many seconds before the time limit; 60 where that is not said
+_SIGNAL = re.compile(r"(?:[A-Z]*:)?\w+(?:@(\d{1,6}))?\Z")
+_SIGNAL_SECONDS = 60
+_SLACK_SECONDS = 30  # slurmctld looks every so often, and sends it that much early (slurm.conf(5), PERIODIC_TIMEOUT)
 
 
 def list_scripts(plan: Plan) -> Tuple[Tuple[str, str], ...]:
@@ -63,37 +64,42 @@ def _judge_one(named: str, options: Dict[str, str], told: slurm_partition.Told, 
         one.name for one in told.partitions if one.is_default]
     wanted = [one for one in told.partitions if one.name in names]
     checks = _judge_limits(named, options, wanted, told.enforced) + _judge_estimate(named, options, wanted, estimate_seconds)
+    checks += _judge_signal(named, options, wanted)
     if test.start:
-        checks.append(_judge_start(named, test, wanted))
+        checks.append(_judge_start(named, test, wanted, options))
     else:
         checks.append(_judge_failure(named, test, wanted, told, checks))
     return checks
 
 
-def _judge_start(named: str, test: slurm_partition.Forecast, wanted: Sequence[slurm_partition.Partition]) -> Check:
+def _judge_start(named: str, test: slurm_partition.Forecast, wanted: Sequence[slurm_partition.Partition],
+                 options: Dict[str, str]) -> Check:
     closed = [one for one in wanted if one.state and one.state not in ("UP", "DRAIN", "INACTIVE")]
     if closed and len(closed) == len(wanted):  # --test-only does not look at that
         return Check("live", "slurm:start", "advisory", "%spartition %s is %s: it takes the job, and starts none" % (
             named, closed[0].name, closed[0].state), "Ask whoever runs the cluster, or take another partition: sinfo")
     where = "%s%s" % (test.nodes, " in partition %s" % test.partition if test.partition else "")
     words = "%sSlurm would start it on %s at %s" % (named, where, test.start.replace("T", " "))
-    wait = _find_wait(test.start)
+    wait = slurm_queue.find_wait(test.start)
+    if "hold" in options:
+        return Check("live", "slurm:start", "advisory", "%sit is held (--hold), and starts once somebody lets it go" % named,
+                     "Then: scontrol release JOB")
+    if options.get("dependency"):  # --test-only does not look at that
+        return Check("live", "slurm:start", "advisory", "%swhen it starts can't be told: not before --dependency=%s is met" % (
+            named, escape_controls(options["dependency"])), "See that what it waits for is known: scontrol show job JOB")
+    if not slurm_queue.is_foreseeable(test.start):
+        return Check("live", "slurm:start", "advisory", "%swhen it starts on %s is not foreseeable: what is before it has no "
+                     "time limit" % (named, where), "Look who runs there, and until when: squeue -o '%i %u %T %L %N'")
     if wait is None:
         return Check("live", "slurm:start", "advisory", words + "; how far off that is can't be told")
+    if options.get("begin") and wait > 60:
+        is_far = wait > _SOON_SECONDS
+        return Check("live", "slurm:start", "advisory" if is_far else "pass", "%s, in %s: not before --begin=%s" % (
+            words, format_elapsed(wait), escape_controls(options["begin"])), "It waits until then." if is_far else "")
     if wait > _SOON_SECONDS:
         return Check("live", "slurm:start", "advisory", "%s, in %s, by the time limits of what is before it" % (
             words, format_elapsed(wait)), "It waits until then. Fewer nodes or less time may start earlier.")
     return Check("live", "slurm:start", "pass", words + ("" if wait > 60 else ", that is at once"))
-
-
-def _find_wait(stamp: str) -> Optional[float]:
-    """Seconds until a time of this machine's as Slurm writes it; None where it is none."""
-    if not _STAMP.match(stamp):
-        return None
-    try:
-        return time.mktime(time.strptime(stamp, "%Y-%m-%dT%H:%M:%S")) - time.time()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _judge_failure(named: str, test: slurm_partition.Forecast, wanted: Sequence[slurm_partition.Partition],
@@ -167,3 +173,20 @@ def _judge_estimate(named: str, options: Dict[str, str], wanted: Sequence[slurm_
         return []
     return [Check("live", "slurm:limit", "advisory", "%s%s, and an earlier run of this config took %s (a guess for this one)" % (
         named, words, format_elapsed(estimate_seconds)), "Ask for more time, or launch so that it resumes from a checkpoint.")]
+
+
+def _judge_signal(named: str, options: Dict[str, str], wanted: Sequence[slurm_partition.Partition]) -> List[Check]:
+    """Is the job told to end, so long before its time limit, as soon as it has begun?"""
+    match = _SIGNAL.match(options.get("signal", ""))
+    seconds, words = slurm_partition.parse_time(options.get("time", "")), "--time=%s" % options.get("time", "")
+    if not seconds and wanted:
+        text = wanted[0].default_time or wanted[0].max_time
+        seconds, words = slurm_partition.parse_time(text), "the time that partition %s gives, %s" % (wanted[0].name, text)
+    if not match or not seconds:
+        return []
+    before, whole = int(match.group(1) or _SIGNAL_SECONDS), -(-seconds // 60) * 60  # Slurm's limits are whole minutes
+    if whole > before + _SLACK_SECONDS:
+        return []
+    return [Check("live", "slurm:limit", "advisory", "%s%s: --signal=%s tells the job to end %d s before that, as soon as it "
+                  "begins" % (named, words, escape_controls(options["signal"]), before),
+                  "Ask for more time (--time), or to be told later (--signal).")]

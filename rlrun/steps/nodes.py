@@ -10,7 +10,7 @@ from ..host import address
 from ..stacks import load_stack
 from ..text import hostlist
 from ..text.shell import escape_controls, quote_words
-from ..values import Plan
+from ..values import Plan, Topology
 from . import records
 
 # What a host or an address is written with; anything else is neither, and would reach a terminal.
@@ -44,14 +44,16 @@ def make_commands(plan: Plan, stamp: str, environ: Optional[Mapping[str, str]] =
     addresses = address.read_addresses()
     head = plan.topology.head or (addresses[0] if addresses else "")
     resolved = address.resolve(head) if head and _HEAD.match(head) else ""
-    warning = _find_fault(head, resolved, plan.topology.head_variable)
+    warning = _find_fault(head, resolved, plan.topology, addresses[0] if addresses else "")
     if warning:
         return NodeCommands(others, "", "", plan.topology.note, warning)
     command = load_stack(plan.stack).describe_node_command(plan, head, os.path.join("logs", "launch_" + stamp))
     first = addresses[0] if addresses else ""
     pairs = address.judge_addresses(first, address.read_default_route_address(), plan.topology.head, plan.topology.nodes,
-                                    resolved, address.read_interface(first))
+                                    resolved, address.read_interface(first), addresses)
     target = resolved or head
+    if plan.topology.head:
+        pairs += address.judge_head_here(head, target, addresses, address.read_interface(target))
     pairs += address.judge_socket_names(dict(os.environ if environ is None else environ, **plan.environment), target,
                                         address.read_interface(target), address.read_interface_names())
     rest, doubts = _leave_out_head(tuple(hosts), plan.topology.nodes, head, resolved, target in addresses) if hosts else ((), ())
@@ -64,8 +66,13 @@ def put_check_before(commands: NodeCommands, words: Sequence[str]) -> NodeComman
     return commands._replace(command="%s && { %s }" % (quote_words(words), commands.command))
 
 
-def _find_fault(head: str, resolved: str, variable: str) -> str:
-    fix = "Set %s to an address of this node that the others reach, then ask again." % variable
+def _find_fault(head: str, resolved: str, topology: Topology, first: str) -> str:
+    variable = topology.head_variable
+    if topology.head and first and ":" not in first and not address.is_loopback(first):
+        fix = "Set %s to the first address of `hostname -I` here, %s, if the others reach it, then ask again." % (variable, first)
+    else:
+        fix = "Make an IPv4 address that the others reach the first one of `hostname -I` here, then ask again; to set %s alone " \
+            "does not help, since the runner compares it with that first address." % variable
     if not head:
         return "this node's address is unknown (`hostname -I` gave none). %s" % fix
     if not _HEAD.match(head) or head.startswith("-"):
@@ -76,9 +83,8 @@ def _find_fault(head: str, resolved: str, variable: str) -> str:
         return "the head's address %s is a loopback address%s: no other node can reach it. %s" % (
             head, " (it resolves to %s)" % resolved if resolved and resolved != head else "", fix)
     if ":" in head or ":" in resolved:
-        return "the head's address %s is IPv6%s, and the runner writes host:port without brackets. Set %s to an IPv4 address " \
-            "or a name%s." % (head, "" if ":" in head else " (it resolves to %s)" % resolved, variable,
-                              "" if ":" in head else " that has one")
+        return "the head's address %s is IPv6%s, and the runner writes host:port without brackets. %s" % (
+            head, "" if ":" in head else " (it resolves to %s)" % resolved, fix)
     return ""
 
 

@@ -80,8 +80,8 @@ def _complete_job(record: Dict[str, Any]) -> Dict[str, Any]:
     record = dict(record, jobs=record["jobs"] or told["facts"]["jobs"], submit_log=submit_log, node_states=states,
                   facts=dict(facts, job_logs=facts.get("job_logs") or told["facts"]["job_logs"], gentle=True))
     head = next((one for one in states if one.role == "head" and one.log), None)
-    if head is None:
-        return record
+    if head is None:  # no runner has begun: what sbatch said is no run's log
+        return dict(record, launch_log="")
     text = read_head(head.log, _HEAD_BYTES).decode("utf-8", "replace")
     said = load_stack(str(record["stack"])).read_back(text, record["kind"], "", (), ())
     root = str(record.get("root") or "/")

@@ -19,7 +19,8 @@ def shape_status(status: Status, title: str, stop: str, code: int, secrets: Tupl
     elapsed: Optional[float] = None
     if started is not None:
         ended = (target.exit or {}).get("duration_seconds")
-        elapsed = float(ended) if isinstance(ended, (int, float)) else status.now_seconds - started
+        is_waiting = bool(target.jobs) and all(state == "PENDING" for _, state in target.jobs)
+        elapsed = float(ended) if isinstance(ended, (int, float)) else None if is_waiting else status.now_seconds - started
     pids: Dict[str, List[int]] = {}
     for label, pid in target.pids:
         pids.setdefault(label, []).append(pid)
@@ -109,4 +110,5 @@ def shape_gate(one: GateResult, secrets: Tuple[str, ...]) -> Dict[str, Any]:
 def shape_candidate(target: Target) -> Dict[str, Any]:
     """One of several runs that may be meant."""
     return {"id": target.id or None, "name": target.name, "kind": target.kind, "state": target.state, "root": target.root or None,
-            "user": target.user or None, "pids": [pid for _, pid in target.pids], "started_seconds": target.started_seconds}
+            "user": target.user or None, "pids": [pid for _, pid in target.pids], "started_seconds": target.started_seconds,
+            "jobs": dict(target.jobs)}

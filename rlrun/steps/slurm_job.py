@@ -9,14 +9,15 @@ import re
 import shlex
 import shutil
 import zipfile
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..errors import MACHINE, OperatorError
-from ..host import slurm
+from ..host import slurm, slurm_partition
 from ..stacks import load_stack
 from ..text.shell import quote_words, strip_colour
 from ..values import Check, Fingerprint, Plan, SweepRule
 from . import judge_config, record
+from .digest import hash_file
 from .slurm_site import Asked
 
 SCRIPT, COPY = "job.sbatch", "rlrun.pyz"
@@ -25,12 +26,19 @@ RECORD, DIGEST = "<record>", "<digest>"
 SIGNAL = "--signal=B:USR1@120"
 _GPU_OPTIONS = {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
 # sbatch takes these before what the script says: they would be about some other job (sbatch(1), input environment variables).
-DROPPED = tuple("SBATCH_" + name for name in (
-    "ARRAY_INX", "CLUSTERS", "ERROR", "EXPORT", "INPUT", "NO_REQUEUE", "OPEN_MODE", "OUTPUT", "REQUEUE", "SIGNAL",
-    "WAIT")) + ("SLURM_CLUSTERS",)
+_DROPPED = frozenset("SBATCH_" + name for name in (
+    "ARRAY_INX", "CLUSTERS", "ERROR", "EXPORT", "INPUT", "NO_REQUEUE", "OPEN_MODE", "OUTPUT", "REQUEUE", "SIGNAL", "WAIT"))
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 # How long srun lets the other nodes live on once the head's runner has ended.
 _WAIT_SECONDS = 10
+
+
+def find_dropped(environ: Mapping[str, str]) -> Tuple[str, ...]:
+    """The variables that must not reach sbatch and srun: those that are about another job, and all of Slurm's that are neither in
+    the plan nor say where Slurm is: the agents' output, say, would go elsewhere (SLURM_STDOUTMODE)."""
+    return tuple(sorted(name for name in environ if name in _DROPPED
+                        or name.startswith("SBATCH_") and not slurm.is_told(name)
+                        or name.startswith("SLURM_") and not name.startswith("SLURM_CONF")))
 
 
 class Batch(NamedTuple):
@@ -43,12 +51,15 @@ class Batch(NamedTuple):
     files: Tuple[str, ...]
     requeue: bool
     head_variable: str
+    drop_env: Tuple[str, ...]  # what the runner itself must not get
+    program_sha256: str
+    gpu_count: Optional[int] = None  # that the runner takes of each node
 
 
 def make_plan(plan: Plan, asked: Asked, environ: Dict[str, str]) -> Plan:
     """The plan as a job for all its nodes: nothing of this machine is taken or swept."""
     script = _write_script(plan, asked)
-    options = slurm.read_directives(script, {name: value for name, value in environ.items() if name not in DROPPED})
+    options = slurm.read_directives(script, {name: value for name, value in environ.items() if name not in _DROPPED})
     log = os.path.join(plan.root, record.FOLDER, "<record>", "job_<id>.log")
     board = "a job's log is linked by nobody: once it exists, ln -s it into a directory that the board serves"
     rows = [("Slurm", _show_options(options)), ("naming", "project=%s  exp=%s%s" % (
@@ -59,11 +70,13 @@ def make_plan(plan: Plan, asked: Asked, environ: Dict[str, str]) -> Plan:
     return plan._replace(
         argv=("sbatch", "%s/%s" % (RECORD, SCRIPT)), is_submission=True, is_short=True, takes_whole_box=False, ports=(),
         gpu_count=0, sweep=SweepRule((), (), "", True), has_board=False, second_look=plan.second_look + tuple(rows),
-        drop_env=plan.drop_env + DROPPED, log_note="%s, and logs/launch_<time>_<node>.log of each node" % log, ray_dir="",
+        drop_env=plan.drop_env + find_dropped(environ), ray_dir="",
+        log_note="%s, and logs/launch_<time>_<node>.log of each node" % log,
         stage="Slurm starts it when its nodes are free; each node is checked before its runner starts",
         more_parts=dict(plan.more_parts, **{"batch script": script, "Slurm options": _show_options(options),
                                             "runner": quote_words(plan.argv)}),
-        batch=Batch(script, options, plan.argv, asked.program, asked.files, asked.requeue, plan.topology.head_variable))
+        batch=Batch(script, options, plan.argv, asked.program, asked.files, asked.requeue, plan.topology.head_variable,
+                    plan.drop_env, hash_file(asked.program[1]), plan.gpu_count))
 
 
 def _show_options(options: Dict[str, str]) -> str:
@@ -119,30 +132,37 @@ def _write_body(plan: Plan, asked: Asked) -> List[str]:
         "each=(srun --export=ALL --nodes=%d --ntasks=%d --ntasks-per-node=1%s)" % (
             nodes, nodes, " " + options if options else ""),
         "head=$RLRUN_RECORD/%s/head-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.pid  # of the head's agent, once it lives" % NODES,
-        "", "came=", "stopping=", "running=",
+        "", "came=", "stopping=", "running=", "step=",
         "stop() {  # told to end: the head's runner is, in good order, so that it can write a checkpoint",
         "    came=1 stopping=1",
         "    echo \"$(date -u +%FT%TZ) $2: ending\"",
         "    [ -n \"$running\" ] || { kill -s TERM \"$step\" 2>/dev/null; return; }",
-        "    until [ -s \"$head\" ] || ! kill -0 \"$step\" 2>/dev/null; do sleep 0.2; done",
+        "    for _ in {1..300}; do  # a minute: the head's agent has only just begun",
+        "        [ ! -s \"$head\" ] && kill -0 \"$step\" 2>/dev/null || break",
+        "        sleep 0.2",
+        "    done",
+        "    [ -s \"$head\" ] || kill -s TERM \"$step\" 2>/dev/null",
         "    [ ! -s \"$head\" ] || [ -s \"${head%.pid}.code\" ] || kill -s \"$1\" \"$(cat \"$head\")\" 2>/dev/null",
         "}",
         "await() {  # bash's own wait is over with each signal that comes",
         "    while came=; wait \"$step\"; code=$?; [ -n \"$came\" ]; do :; done",
+        "    [ \"$code\" -ge 0 ] || code=130  # seen where the signal comes in the moment of the end",
         "}",
         "trap 'stop USR1 \"the time limit is near\"' USR1", "trap 'stop INT \"told to stop\"' INT TERM",
         "", "echo \"$(date -u +%%FT%%TZ) job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, head $(hostname -s) $%s\"" % head,
         "# 1. Is each node fit for this run, and is it still the plan that was confirmed? One that is not ends the job, before",
         "#    a runner has started anywhere.",
-        "\"${each[@]}\" sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node check' &", "step=$!", "await",
+        "\"${each[@]}\" --wait=0 --kill-on-bad-exit=0 sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node check' &",
+        "step=$!", "await",
         "if [ \"$code\" != 0 ] || [ -n \"$stopping\" ]; then",
-        "    code=$((code ? code : 130))",
+        "    [ -z \"$stopping\" ] || code=130",
         "    echo \"$(date -u +%FT%TZ) ends with $code; no runner was started\"",
         "    exit \"$code\"",
         "fi",
         "# 2. The runner on each node. The others stay until the head's has ended, or Slurm would clear them away.",
+        "step= running=1",
         "\"${each[@]}\" --kill-on-bad-exit=1 --wait=%d sh -c 'exec \"$RLRUN_PYTHON\" \"$RLRUN_PYZ\" node run' &" % _WAIT_SECONDS,
-        "step=$! running=1",
+        "step=$!", "[ -z \"$stopping\" ] || stop INT \"told to stop\"  # that came between the two",
         "await",
         "# srun tells the highest code of all tasks, those that it ended too: what counts is the head's runner's, else that",
         "# of a worker's which failed by itself.",
@@ -163,7 +183,11 @@ def judge_batch(plan: Plan, environ: Mapping[str, str]) -> List[Check]:
     if plan.batch is None:
         return []
     checks = judge_config.judge_owners(plan.batch.files)
-    shadow = sorted(name for name in DROPPED if environ.get(name))
+    shadow = [name for name in find_dropped(environ) if name.startswith("SBATCH_")]
+    bad = "\\" in plan.root or any(ord(letter) < 32 for letter in plan.root)
+    if bad:
+        checks.append(Check("live", "slurm:path", "blocks", "the checkout's path has a backslash or a control character: sbatch "
+                            "would write the job's log elsewhere", "Put the checkout at a plainer path, or a link to it."))
     if shadow:
         checks.append(Check("live", "slurm:shadow", "advisory", "%s: set here, and would count for more than the script; not "
                             "handed on" % ", ".join(shadow), "Unset it, or ask with --sbatch for what it was to say."))
@@ -172,6 +196,11 @@ def judge_batch(plan: Plan, environ: Mapping[str, str]) -> List[Check]:
                             "wait for a head that is none of them" % (plan.topology.head_variable, plan.topology.head),
                             "Leave it unset there, or write %s=${%s:-…}: the job sets it to its first node's address." % (
                                 (plan.topology.head_variable,) * 2)))
+    asked = slurm_partition.count_gpus(plan.batch.options, plan.topology.nodes)
+    if plan.batch.gpu_count and asked and asked[1] < plan.batch.gpu_count:
+        checks.append(Check("live", "slurm:gpus", "blocks", "%s gives %d GPU%s of each node, and the plan takes %d" % (
+            asked[0], asked[1], "" if asked[1] == 1 else "s", plan.batch.gpu_count),
+            "Leave it away (the plan asks for its GPUs by itself), or ask for as many; or change the plan's number."))
     words = str(load_stack(plan.stack).refuse_requeue(plan)) if plan.batch.requeue else ""
     if words:
         checks.append(Check("live", "slurm:requeue", "blocks", "with --requeue Slurm may start it a second time, and it would "
@@ -190,7 +219,7 @@ def write(plan: Plan, paths: record.Paths, print_: Fingerprint) -> Plan:
         shutil.copyfile(plan.batch.program[1], copy)
     except OSError as error:
         raise record.refuse_write(error, folder)
-    if not zipfile.is_zipfile(copy):
+    if not zipfile.is_zipfile(copy) or hash_file(copy) != plan.batch.program_sha256:
         raise OperatorError("%s is no rlrun any more: a job would find nothing to run" % plan.batch.program[1],
                             "It was replaced a moment ago, or this rlrun does not run from its one file. Start the file itself.",
                             MACHINE, "program")
@@ -216,8 +245,10 @@ def read_back(text: str, folder: str) -> Dict[str, Any]:
             "facts": {"jobs": list(jobs), "job_logs": logs, "gentle": True, "pids": {}, "is_up": False}}
 
 
-def describe(batch: Batch, stop_signal: str, drop_env: Sequence[str]) -> Dict[str, object]:
-    """What the record keeps of a job, for the agents on its nodes and for whoever looks at it later."""
-    return {"runner_argv": list(batch.runner), "stop_signal": stop_signal, "drop_env": list(drop_env), "requeue": batch.requeue,
+def describe(batch: Batch, stop_signal: str, again: str) -> Dict[str, object]:
+    """What the record keeps of a job, for the agents on its nodes and for whoever looks at it later. `again`: the line that
+    checks the same plan anew."""
+    return {"runner_argv": list(batch.runner), "stop_signal": stop_signal, "drop_env": list(batch.drop_env),
+            "requeue": batch.requeue,
             "options": dict(batch.options), "site_files": list(batch.files), "script": SCRIPT,
-            "head_variable": batch.head_variable}
+            "head_variable": batch.head_variable, "again": again}

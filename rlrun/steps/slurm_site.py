@@ -1,16 +1,22 @@
 """What a Slurm job is asked for beyond the plan: the site's file `rlrun.ini`, and the words of --sbatch and --srun. Reads
 files, changes nothing."""
 import configparser
+import errno
 import os
+import re
 import shlex
 from typing import List, NamedTuple, Sequence, Tuple
 
 from ..errors import MACHINE, USAGE, OperatorError
 from ..host import slurm
+from ..text.redact import find_secrets, redact
+from . import records
 
 FILE = "rlrun.ini"
 _SECTION, _KEYS = "slurm", ("sbatch", "srun")
 _MAX_BYTES = 1 << 16
+# B:USR1@600   RB:TERM@60
+_SIGNAL = re.compile(r"(?:B|RB|BR):(?:(?:SIG)?(?:USR1|INT|TERM)|10|2|15)(?:@\d{1,6})?\Z")
 # What the plan, the record or another option decides, and why it can't be had here.
 _ONE_TASK = "the plan tells how many nodes, and each has one task"
 _LOG = "the job's log lies in the record"
@@ -63,8 +69,10 @@ def read_file(path: str) -> List[Tuple[str, str, str]]:
     """
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#", ";"), strict=True)
     try:
-        with open(path, "rb") as file:
-            parser.read_string(file.read(_MAX_BYTES).decode("utf-8"), path)
+        data = records.read_file(path, _MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        parser.read_string(data.decode("utf-8"), path)
     except OSError as error:
         raise OperatorError("can't read %s: %s" % (path, os.strerror(error.errno or 0)), "It is the site's file for Slurm: mend "
                             "its mode, or take it away.", MACHINE, "site-file")
@@ -87,12 +95,31 @@ def _refuse_line(key: str, where: str, line: str) -> None:
     except ValueError as error:
         words, problem = [], str(error)
     else:
-        problem = "" if words and words[0].startswith("-") and words[0].strip("-") else "an option begins with a dash"
+        problem = _find_problem(words)
     if problem or "\n" in line or "\r" in line or "\0" in line:
         raise OperatorError("%s: %r is no option of %s: %s" % (where, line, key, problem or "it has more than one line"),
                             "For example: --%s=--partition=gpu" % key if key == "sbatch" else "For example: --srun=--mpi=none",
                             USAGE, "usage")
-    for name in slurm.read_directives("#SBATCH " + line):
+    if redact(line, find_secrets(os.environ)) != line:
+        raise OperatorError("%s: an option of %s looks like a secret, and would stand in script and record" % (where, key),
+                            "Leave it away; the job gets your environment as it is.", USAGE, "usage")
+    for short, value in slurm.read_directives("#SBATCH " + line).items():
+        # getopt takes any beginning of a name
+        name = next((one for one in sorted(list(_TAKEN) + ["signal"]) if one.startswith(short)), short)
+        if name == "signal" and not _SIGNAL.match(value):
+            raise OperatorError("%s: --signal=%s would go to every process of the job, the trainer too" % (where, value),
+                                "Let it go to the script alone, which tells the head's runner: --signal=B:USR1@600",
+                                USAGE, "usage")
         if name in _TAKEN:
             raise OperatorError("%s: --%s can't be asked for: %s" % (where, name, _TAKEN[name]),
                                 "Leave it away.", USAGE, "usage")
+
+
+def _find_problem(words: Sequence[str]) -> str:
+    """Why these are not one option with its value; "" where they are. A bare word behind would be the program that srun runs."""
+    if not words or not words[0].startswith("-") or not words[0].strip("-"):
+        return "an option begins with a dash"
+    has_value = "=" in words[0] or (not words[0].startswith("--") and len(words[0]) > 2)
+    if len(words) > (1 if has_value else 2) or any(word.startswith("-") for word in words[1:]):
+        return "it is more than one option with its value"
+    return ""

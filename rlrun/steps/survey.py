@@ -4,7 +4,7 @@ What judges is imported while the runner checks its config, which takes longer; 
 an operator thinks, and then nothing more can be imported from it.
 """
 import os
-from typing import Callable, Dict, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, NamedTuple, Optional, Set, Tuple
 
 from .. import child
 from ..values import Board, Fingerprint, Git, Machine, Outcome, Plan, Preflight, Request, Sweep, Verdict
@@ -119,9 +119,14 @@ def read_operator_environment() -> Dict[str, str]:
 
 def find_source_secrets(plan: Plan) -> Tuple[str, ...]:
     """The secrets that config and templates spell out: a dry run that died has shown no environment to know them by."""
+    return find_assigned(plan.sources)
+
+
+def find_assigned(paths: Iterable[str]) -> Tuple[str, ...]:
+    """The secrets that these files assign to a name of one."""
     from ..text import redact
     found: Set[str] = set()
-    for path in plan.sources:
+    for path in paths:
         try:
             with open(path, "rb") as file:
                 found.update(redact.find_assigned_secrets(file.read(1 << 20).decode("utf-8", "replace")))

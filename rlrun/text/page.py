@@ -18,7 +18,8 @@ _MARKS = {"pass": ("good", "ok"), "advisory": ("warn", "warning"), "blocks": ("b
 _SEVERITIES = {"stop": "bad", "risk": "warn", "note": "calm"}
 _STATES = {"live": "running", "over": "over", "elsewhere": "on another machine", "unknown": "no process here"}
 # Beginnings of a state of `runs`; in a job's state the words are Slurm's.
-_BAD_STATES = ("killed", "failed", "timeout", "out_of_me", "node_fail", "boot_fail", "deadline", "cancelled", "preempted")
+_BAD_STATES = ("killed", "blocked", "failed", "timeout", "out_of_me", "node_fail", "boot_fail", "deadline", "cancelled",
+               "preempted")
 _ODD_STATES = ("lost", "unreadable")
 
 

@@ -1,6 +1,9 @@
 """What Slurm's words on a job mean, for people. Takes plain facts, gives words; asks nobody."""
 import re
+import time
 from typing import Any, Dict
+
+from .durations import format_elapsed
 
 # Source: slurm.schedmd.com/job_reason_codes.html; by what a reason begins with, the longest one that fits.
 _REASONS = (
@@ -63,23 +66,45 @@ def describe_job(told: Dict[str, Any], is_short: bool = False) -> str:
     if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"):
         return _describe_waiting(told, is_short)
     if state in _ENDS:
-        return _ENDS[state] % {"limit": " of %s" % told["time_limit"] if told.get("time_limit") else "",
+        return _ENDS[state] % {"limit": " of %s" % describe_time(told["time_limit"]) if told.get("time_limit") else "",
                                "nodes": " (of %s)" % told["nodes"] if told.get("nodes") else ""}
     if state == "CANCELLED":
-        return "by %s" % told["by"] if told.get("by") else ""
+        return "by %s" % told["by"] if told.get("by") else "Slurm does not tell by whom"
     if state == "FAILED":
         return "signal %d" % told["signal"] if told.get("signal") else "exit code %d" % told["exit_code"] \
             if told.get("exit_code") is not None else ""
     if state == "COMPLETED" or is_short:
         return "on %s" % told["nodes"] if told.get("nodes") and state != "COMPLETED" else ""
     words = ["on %s" % told["nodes"]] if told.get("nodes") else []
-    words += ["for %s" % told["elapsed"]] if told.get("elapsed") else []
+    words += ["for %s" % describe_time(told["elapsed"])] if told.get("elapsed") else []
     limit = told.get("time_limit")
     if limit == "UNLIMITED":
         words.append("without a time limit")
     elif limit and re.match(r"[\d:-]+\Z", told.get("left") or ""):
-        words.append("with %s left of %s" % (told["left"], limit))
+        words.append("with %s left of %s" % (describe_time(told["left"]), describe_time(limit)))
     return " ".join(words) + _describe_restarts(told)
+
+
+def describe_time(text: str) -> str:
+    """A length of time as Slurm writes it, `0:56`, `1:00`, `02:00:00`, `1-02:03:04`, for people: `56s`, `1 min`, `2h 00m`,
+    `1d 2h`; as it is where it is none."""
+    found = re.match(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)\Z", text)
+    if not found:
+        return text
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    minutes += (days * 24 + hours) * 60
+    if not 0 < minutes < 60:
+        return format_elapsed(minutes * 60 + seconds)
+    return "%d min" % minutes + (" %ds" % seconds if seconds else "")
+
+
+def describe_moment(text: str) -> str:
+    """`2026-11-30T07:00:00`, which Slurm's programs print in the zone of this process, as `2026-11-30 07:00:00 CET`."""
+    try:
+        there = time.strptime(text, "%Y-%m-%dT%H:%M:%S")
+        return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time.mktime(there)))
+    except (ValueError, OverflowError, OSError):
+        return text.replace("T", " ")
 
 
 def _describe_waiting(told: Dict[str, Any], is_short: bool) -> str:
@@ -88,7 +113,7 @@ def _describe_waiting(told: Dict[str, Any], is_short: bool) -> str:
         words.append("number %d of %d that wait in partition %s" % (
             told["place"], told["of"], told.get("partition") or "unknown"))
     if not is_short:
-        words.append("Slurm expects it to start %s" % told["start"].replace("T", " ") if told.get("start")
+        words.append("Slurm expects it to start %s" % describe_moment(told["start"]) if told.get("start")
                      else "when it starts Slurm does not tell yet")
     return "; ".join(words) + _describe_restarts(told)
 
@@ -103,7 +128,7 @@ def describe_state(told: Dict[str, Any]) -> str:
     state = str(told.get("state") or "unknown").lower()
     if state == "pending":
         more = told.get("reason") or ""
-    elif state in ("failed", "cancelled"):
+    elif state == "failed" or (state == "cancelled" and told.get("by")):
         more = describe_job(told)
     else:
         more = ""

@@ -127,14 +127,16 @@ def _render_progress(status: Status) -> List[str]:
     if started is not None:
         ended = (status.target.exit or {}).get("duration_seconds")
         running = status.now_seconds - started
+        is_waiting = _is_waiting(status.target)
         is_running = status.target.state in ("elsewhere", "live") and status.verdict != "unknown"
-        parts.append("running %s" % format_elapsed(running) if is_running else
+        parts.append("waiting %s" % format_elapsed(running) if is_waiting else
+                     "running %s" % format_elapsed(running) if is_running else
                      "ran %s, launched %s" % (format_elapsed(float(ended)), format_age(running))
                      if isinstance(ended, (int, float)) else "launched %s" % format_age(running))
     if status.seconds_per_step is not None:
         first = " (first %s)" % format_pace(status.first_step_seconds) if status.first_step_seconds is not None else ""
         parts.append("~%s/step%s" % (format_pace(status.seconds_per_step), first))
-    if status.idle_seconds is not None:
+    if status.idle_seconds is not None and not _is_waiting(status.target):
         parts.append("log last written %s" % format_age(max(0.0, status.idle_seconds)))  # a note tells of a clock that is ahead
     lines = [_LABEL % "stage" + escape_controls(" · ".join(parts))]
     if status.step is not None and outline.total:
@@ -147,6 +149,10 @@ def _render_progress(status: Status) -> List[str]:
         epochs = "; %d epoch%s planned" % (outline.epochs, "" if outline.epochs == 1 else "s") if outline.epochs else ""
         lines.append(_LABEL % "" + escape_controls("of how many: %s%s" % (outline.total_from or "not told", epochs)))
     return lines
+
+
+def _is_waiting(target: Target) -> bool:
+    return bool(target.jobs) and all(state == "PENDING" for _, state in target.jobs)
 
 
 def _render_joining(status: Status) -> List[str]:
@@ -260,6 +266,7 @@ def _render_places(target: Target, extra: Dict[str, str]) -> List[str]:
     pairs = [("log", next(iter(target.logs.values()), "") or target.launch_log)]
     if target.launch_log and target.launch_log != pairs[0][1]:
         pairs.append(("launch log", target.launch_log))
+    pairs += [("job log", path) for name, path in target.logs.items() if name.startswith("job ") and path != pairs[0][1]]
     pairs += [("run dir", target.run_dir)] if target.run_dir else []
     pairs += [(name, extra[name]) for name in ("trials", "watch", "stop") if extra.get(name)]
     width = max(len(name) for name, _ in pairs) + 2
@@ -285,6 +292,10 @@ def render_candidates(targets: Sequence[Target], now_seconds: float) -> List[str
         pid: Optional[int] = one.pids[0][1] if one.pids else None
         age = "started %s" % format_age(now_seconds - one.started_seconds) if one.started_seconds is not None else "start unknown"
         who = "pid %d (%s)" % (pid, one.user) if pid else one.state
+        if one.jobs:
+            who = "%s%s" % (", ".join("job %s %s" % pair for pair in one.jobs), " (%s)" % one.user if one.user else "")
+            who = "%s, %s" % (one.name, who) if one.id and one.name != one.id else who
+            age = age.replace("started", "handed in", 1) if _is_waiting(one) else age
         lines.append(escape_controls("  %2d. %s  %s %s, %s, %s" % (
             number, one.id or one.name, one.kind, who, one.root or one.run_dir or "no checkout", age)))
     return lines

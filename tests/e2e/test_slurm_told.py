@@ -121,7 +121,7 @@ def test_jobs_are_told_from_the_queue_to_their_end(play, root):
     assert "job %s PENDING: waits for free nodes (Resources)" % job in pending["conclusion"], pending["conclusion"]
     assert pending["run"]["stop"] == "scancel " + job and pending["run"]["nodes"] == []
     assert running["run"]["jobs"] == {job: "RUNNING"} and [one["phase"] for one in running["run"]["nodes"]] == ["running"]
-    assert any(note.startswith("job %s: on n" % job) and "left of 30:00" in note for note in running["notes"]), running["notes"]
+    assert any(note.startswith("job %s: on n" % job) and "left of 30 min" in note for note in running["notes"]), running["notes"]
     assert running["run"]["stop"] == "scancel --batch --signal=INT " + job
     assert " head " in lego["logs"][0][1], lego["logs"]
     assert "toy" in lego["logs"][1][1], lego["logs"][1]

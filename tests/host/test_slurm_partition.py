@@ -27,6 +27,8 @@ STARTS = "sbatch: Job 1 to start at 2026-11-30T06:45:01 using 2 processors on no
     ("sbatch: error: Invalid generic resource (gres) specification\n",
      ("", "", "", "Invalid generic resource (gres) specification")),
     ("sbatch: fatal: Could not establish a configuration source\n", ("", "", "", "Could not establish a configuration source")),
+    ("sbatch: unrecognized option '--bogus'\nTry \"sbatch --help\" for more information\n",
+     ("", "", "", "unrecognized option '--bogus'")),
     ("odd\n", ("", "", "", "odd")), ("", ("", "", "", ""))])
 def test_parse_test(text, expected):
     assert tuple(slurm_partition.parse_test(text)) == expected
@@ -80,3 +82,12 @@ def test_programs_that_hang_or_are_not_there(fake_program, clean_env, tmp_path):
     ("Socket timed out on send/recv operation", True), ("Invalid partition name specified", False)])
 def test_of_the_controller(words, expected):
     assert slurm_partition.is_of_controller(words) is expected
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({"gres": "gpu:4"}, 4), ({"gres": "gpu"}, 1), ({"gres": "gpu:h100:4(S:0-1)"}, 4), ({"gres": "disk:9,gpu:a:2,gpu:b:3"}, 5),
+    ({"gres": "disk:9"}, None), ({"gres": "none"}, None), ({"gres": "gpu:4K"}, None), ({"gpus-per-node": "h100:8"}, 8),
+    ({"gpus-per-task": "3"}, 3), ({"gpus": "16"}, 8), ({"gpus": "a:4,b:4"}, 4), ({"gpus-per-socket": "4"}, None), ({}, None)])
+def test_the_gpus_of_a_node_that_are_asked_for(options, expected):
+    found = slurm_partition.count_gpus(options, 2)
+    assert (found[1] if found else None) == expected

@@ -5,7 +5,7 @@ import os
 import pytest
 from steps.made import make_machine, make_plan, make_process
 
-from rlrun.host import procs, slurm
+from rlrun.host import procs, slurm_queue
 from rlrun.steps import claims
 from rlrun.values import Listener, LiveRun, Port
 
@@ -147,22 +147,94 @@ def test_only_the_newest_records_are_read(tmp_path):
     assert [claim.id for claim in claims.list_claims(plan_at(tmp_path), make_machine())] == ["20260802-130000-rl-new"]
 
 
-def test_jobs_that_were_handed_in_for_the_same_directory(tmp_path, monkeypatch):
-    """Slurm is asked only of those whose directory is this one's, and only once it is there."""
+@pytest.fixture
+def squeue(monkeypatch):
+    """squeue(states, reason) -> the list of questions that were asked."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     asked = []
 
-    def answer(jobs, environ, seconds):
-        asked.append(list(jobs))
-        return {"7": slurm.Job(*["7", "PENDING"] + [""] * (len(slurm.Job._fields) - 2)), "8": slurm.Job(
-            *["8", "COMPLETED"] + [""] * (len(slurm.Job._fields) - 2))}, "squeue hung"
-    monkeypatch.setattr(slurm, "read_jobs", answer)
+    def answer(states, reason=""):
+        def read_live(ids, env, seconds):
+            asked.append(list(ids))
+            return {one: states[one] for one in ids if one in states}, reason
+        monkeypatch.setattr(slurm_queue, "read_live", read_live)
+        return asked
+    return answer
+
+
+def test_jobs_that_were_handed_in_for_the_same_directory(tmp_path, squeue):
+    """Slurm is asked only of those whose directory is this one's, and only once it is there."""
+    asked = squeue({"7": "PENDING"})
     folder = tmp_path / "outputs" / "mine"
     add_record(tmp_path, exit_status=0, facts={"jobs": ["7", "8", "9"]})
     add_record(tmp_path, "20260802-130000-rl-other", exit_status=0, own_dirs=["/elsewhere"], facts={"jobs": ["5"]})
     plan = plan_at(tmp_path, is_submission=True, own_dirs=(str(folder),))
     assert claims.judge_claims(plan, make_machine()) == [] and asked == []
     folder.mkdir(parents=True)
-    running, unknown = claims.judge_claims(plan, make_machine())
+    (running,) = claims.judge_claims(plan, make_machine())
     assert asked == [["7", "8", "9"]]
     assert (running.name, running.status) == ("job:running", "blocks") and "job 7 was handed in" in running.detail
-    assert (unknown.name, unknown.status) == ("slurm:unknown", "advisory") and "job 9, " in unknown.detail
+    assert "scancel 7," in running.fix
+    squeue({}, "squeue hung")
+    (unknown,) = claims.judge_claims(plan, make_machine())
+    assert (unknown.name, unknown.status) == ("slurm:unknown", "advisory") and "job 7 8 9, " in unknown.detail
+    assert "for this directory" in unknown.detail and "squeue hung" in unknown.detail
+
+
+def add_job(root, job, name, **given):
+    values = dict(exit_status=0, stack="lego", kind="train", own_dirs=[], ports=[], gpus=[], facts={"jobs": [job]}, batch={},
+                  project="p", experiment="pin", config_path="/c/x.env", gentle_stop=True)
+    return add_record(root, name, **dict(values, **given))
+
+
+def plan_of_a_job(root, **given):
+    return plan_at(root, **dict(dict(stack="lego", kind="train", project="p", experiment="pin", name_is_volatile=False, ports=(),
+                                     config="/c/x.env", is_submission=True, own_dirs=()), **given))
+
+
+@pytest.mark.parametrize("state, stop", [("PENDING", "scancel 4"), ("RUNNING", "scancel --batch --signal=INT 4")])
+def test_a_job_of_the_same_name_blocks_with_what_stops_it(tmp_path, squeue, state, stop):
+    asked = squeue({"4": state})
+    add_job(tmp_path, "3", "20260802-110000-train-x")
+    add_job(tmp_path, "4", "20260802-120000-train-x")
+    add_job(tmp_path, "5", "20260802-130000-train-y", experiment="another")
+    (found,) = claims.judge_claims(plan_of_a_job(tmp_path), make_machine())
+    assert asked == [["4", "3"]], "one question, and of no other name"
+    assert (found.name, found.status) == ("job:running", "blocks") and "job 4 of this name (pin) is " + state in found.detail
+    assert "stop it: %s, then" % stop in found.fix
+    assert names(claims.judge_claims(plan_of_a_job(tmp_path, is_submission=False), make_machine())) == ["job:running"]
+    squeue({}, "squeue: no end within 5 s")
+    (unknown,) = claims.judge_claims(plan_of_a_job(tmp_path), make_machine())
+    assert unknown.name == "slurm:unknown" and "for this name" in unknown.detail and "no end within 5 s" in unknown.detail
+
+
+@pytest.mark.parametrize("given", [
+    {"project": "q"}, {"experiment": "pin2"}, {"kind": "eval"}, {"stack": "prime"}, {"batch": None}])
+def test_a_job_of_another_name_or_kind_is_not_asked_for(tmp_path, squeue, given):
+    asked = squeue({"4": "RUNNING"})
+    add_job(tmp_path, "4", "20260802-120000-train-x", **given)
+    assert claims.judge_claims(plan_of_a_job(tmp_path), make_machine()) == [] and asked == []
+
+
+def test_the_same_log_is_the_same_name(tmp_path, squeue):
+    squeue({"4": "RUNNING"})
+    add_job(tmp_path, "4", "20260802-120000-train-x", experiment="", train_log="/l/pin.log")
+    assert names(claims.judge_claims(plan_of_a_job(tmp_path, train_log="/l/pin.log"), make_machine())) == ["job:running"]
+
+
+def test_a_job_whose_name_is_made_anew_is_told_and_blocks_nothing(tmp_path, squeue):
+    squeue({"4": "RUNNING", "5": "RUNNING"})
+    name = add_job(tmp_path, "4", "20260802-120000-train-x", experiment="", name_is_volatile=True)
+    add_job(tmp_path, "5", "20260802-130000-train-y", experiment="", name_is_volatile=True, config_path="/c/y.env")
+    plan = plan_of_a_job(tmp_path, name_is_volatile=True, experiment="x_20260802")
+    (found,) = claims.judge_claims(plan, make_machine())
+    assert (found.name, found.status) == ("job:beside", "advisory") and "job 4 of this config is RUNNING" in found.detail
+    assert name in found.detail and "scancel --batch --signal=INT 4" in found.fix
+    assert claims.judge_claims(plan._replace(is_submission=False), make_machine()) == []
+
+
+def test_a_job_is_not_in_its_own_way(tmp_path, squeue, monkeypatch):
+    asked = squeue({"4": "RUNNING"})
+    add_job(tmp_path, "4", "20260802-120000-train-x")
+    monkeypatch.setenv("SLURM_JOB_ID", "4")
+    assert claims.judge_claims(plan_of_a_job(tmp_path, is_submission=False), make_machine()) == [] and asked == []

@@ -330,3 +330,15 @@ def test_who_else_could_put_another_file_there(tmp_path):
     (tmp_path / "own" / "rlrun.pyz").chmod(0o666)
     assert crontab.find_weak(str(tmp_path / "own" / "rlrun.pyz"), str(tmp_path)).startswith(str(tmp_path / "own" / "rlrun.pyz"))
     assert crontab.find_weak("/usr/bin/env") == ""
+
+
+def test_where_slurm_is_found_is_in_the_line_of_a_job_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = make_plan(is_submission=True, from_environ=("CUDA_VISIBLE_DEVICES=0",))
+    assert crontab.list_assignments(job, {"SLURM_CONF": "/etc/my/slurm.conf", "SLURM_JOB_ID": "7", "SBATCH_QOS": "x"}) == (
+        "CUDA_VISIBLE_DEVICES=0", "SLURM_CONF=/etc/my/slurm.conf")
+    assert crontab.list_assignments(job, {"SLURM_CONF": "s.conf"})[1] == "SLURM_CONF=%s/s.conf" % tmp_path
+    assert crontab.list_assignments(job, {"SLURM_CONF": ""}) == ("CUDA_VISIBLE_DEVICES=0",)
+    assert crontab.list_assignments(job._replace(is_submission=False), {"SLURM_CONF": "/x"}) == ("CUDA_VISIBLE_DEVICES=0",)
+    line = crontab.make_failed_lines(JOB._replace(assignments=("SLURM_CONF=/x y", "LC_ALL=C.UTF-8", "A=b")))[0]
+    assert line.startswith("SLURM_CONF='/x y' LC_ALL=C.UTF-8 ") and "A=b" not in line

@@ -314,8 +314,9 @@ def test_the_newest_attempt(tmp_path):
         now = f.find_newest(target, "trainer")
         assert now == str(folder / "trainer.log") and not f.find_newest(target, "orchestrator")
         assert not f.find_newest(target, "launch")
-        assert number == 1 or f.name_place(before or str(tmp_path / "logs" / "attempt_1" / "trainer.log"), now) == folder.name
-    assert f.name_place("/a/x.log", "/a/y.log") == "y.log"
+        old = before or str(tmp_path / "logs" / "attempt_1" / "trainer.log")
+        assert number == 1 or follow_run.name_place(old, now) == folder.name
+    assert follow_run.name_place("/a/x.log", "/a/y.log") == "y.log"
 
 
 def test_the_main_log_takes_the_launch_logs_place(tmp_path):

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
+from rlrun.commands import node as node_command
 from rlrun.steps import in_job_check, survey
 from rlrun.steps.in_job import Task
-from rlrun.values import Fingerprint, Git, Topology, Verdict
+from rlrun.values import Check, Fingerprint, Git, Topology, Verdict
 
 from .made import make_plan
 
@@ -27,7 +28,7 @@ class Node:
         self.folder = self.root / "logs" / "rlrun" / "r"
         (self.folder / "nodes").mkdir(parents=True)
         (self.root / "logs" / "launch_x.log").write_text("")
-        os.chmod(str(self.root / "logs" / "launch_x.log"), 0o600)
+        os.chmod(str(self.root / "logs" / "launch_x.log"), 0o640)
 
     def start(self, runner, node=0, restart=0, part="run", env=None, **more):
         record = dict(schema=1, state="launched", root=str(self.root), stack="lego", kind="train", time="20260802-131455",
@@ -75,7 +76,7 @@ def test_the_heads_runner_is_started_as_a_launch_does_and_its_code_is_the_nodes(
     lines = open(told["log"]).read().split("\n")
     assert lines[0] == "1 none none 12 %s" % node.root
     assert lines[1:4] == ["0", "1", "2"] and int(lines[5].split()[-1], 16) == 0
-    assert os.stat(told["log"]).st_mode & 0o777 == 0o600
+    assert os.stat(told["log"]).st_mode & 0o777 == 0o640
     assert "the head's runner ended 3 after" in out and "n1:   | " in out and "hf_abcdef" not in out
     assert (node.folder / "nodes" / "head-12-0.code").read_text() == "3\n"
     assert node.run("kill -KILL $$")[0] == 137 and node.read()["exit"]["signal"] == "SIGKILL"
@@ -149,7 +150,7 @@ def make_found(task_parts, parts, git=GIT, **given):
     plan = make_plan(**given)
     verdict = Verdict((), (), ())
     found = survey.Survey(None, plan, None, None, None, None, verdict, git, Fingerprint("d", parts), None, True)
-    record = {"parts": task_parts, "config": "scripts/a b.env", "launch_command": given.get("then", "run it")}
+    record = {"batch": {}, "parts": task_parts, "config": "scripts/a b.env", "launch_command": given.get("then", "run it")}
     return Task("/r", record, 0, 2, "n1", "12", 0), found
 
 
@@ -168,6 +169,35 @@ def test_what_moved_since_is_named(change, word):
     checks = in_job_check.judge_moved(task, found, ())
     assert [(one.name, one.status) for one in checks] == ([("plan:moved", "blocks")] if word else [])
     assert not word or (word in checks[0].detail and "'scripts/a b.env' --slurm" in checks[0].fix)
+
+
+def test_what_moved_is_told_with_its_old_value_and_the_line_that_hands_it_in_anew():
+    task, found = make_found(PARTS, dict(PARTS, **{"launch command": "d"}), launch_command="run save_freq=7 lr=1 --new")
+    task.record.update(launch_command="run save_freq=5 lr=1", batch={"again": "/x/rlrun check x --slurm --srun=--mpi=none"})
+    check, = in_job_check.judge_moved(task, found, ())
+    assert "the launch command (save_freq=5 \u2192 save_freq=7, --new)" in check.detail
+    assert check.fix.endswith("hand it in again: /x/rlrun check x --slurm --srun=--mpi=none")
+
+
+def make_unseen(number, size="58.6 GiB"):
+    return Check("live", "gpu:foreign", "blocks", "GPU %d: %s in use by a process that is not visible here" % (number, size),
+                 "Find out on the host who holds GPU %d (nvidia-smi there), and wait or ask." % number)
+
+
+def test_gpus_of_which_the_same_is_said_are_one_row():
+    pids = [Check("live", "gpu:foreign", "blocks", "pid %d (eve), 9 GiB on GPU %d" % (pid, pid), "Wait.") for pid in range(5)]
+    other = Check("live", "disk:full", "blocks", "no room", "")
+    found = in_job_check.fold_gpus([pids[0]] + [make_unseen(number) for number in range(1, 8)] + [other])
+    assert found[0] == pids[0] and found[2:] == [other]
+    assert found[1].detail == "GPUs 1-7: 58.6 GiB each in use by a process that is not visible here"
+    assert "who holds GPUs 1-7 (" in found[1].fix
+    two = in_job_check.fold_gpus([make_unseen(1), make_unseen(3, "9.0 GiB")])
+    assert len(two) == 1 and two[0].detail.startswith("GPUs 1,3: 58.6 GiB, 9.0 GiB in use")
+    assert in_job_check.fold_gpus([make_unseen(1)]) == [make_unseen(1)]
+    lines = node_command._list_blocking(pids + [other])
+    assert lines[1:] == ["  gpu:foreign  pid 0 (eve), 9 GiB on GPU 0", "    Wait.", "  gpu:foreign  pid 1 (eve), 9 GiB on GPU 1",
+                         "    Wait.", "  gpu:foreign  \u2026 and 3 more", "  disk:full  no room"]
+    assert len(node_command._list_blocking(pids[:3])) == 7
 
 
 def test_what_a_node_can_not_tell_is_no_change():

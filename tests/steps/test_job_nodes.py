@@ -15,14 +15,16 @@ def make_state(node, phase, **given):
 
 
 def test_what_a_node_writes_is_read_back(tmp_path):
-    full = make_state(0, "ended", blocking=({"name": "a", "detail": "b", "fix": "c"},), warnings=("gpu:unknown",), log="/l",
+    full = make_state(0, "ended", blocking=({"name": "a", "detail": "b", "fix": "c"},), warnings=("gpu:unknown",),
+                      log=str(tmp_path / "logs" / "l"),
                       runner={"pid": 7, "start_ticks": 8, "pgid": 7}, agent={"pid": 6, "start_ticks": 5},
                       exit={"status": 3, "signal": None, "told": ""})
-    job_nodes.write_node(str(tmp_path), full)
-    job_nodes.write_node(str(tmp_path), make_state(1, "joined"))
-    assert job_nodes.read_nodes(str(tmp_path)) == (full, make_state(1, "joined"))
-    assert job_nodes.read_node(str(tmp_path), 0) == full and job_nodes.read_node(str(tmp_path), 2) is None
-    assert json.loads((tmp_path / "nodes" / "0000.json").read_text())["schema"] == 1
+    folder = tmp_path / "logs" / "rlrun" / "r"
+    job_nodes.write_node(str(folder), full)
+    job_nodes.write_node(str(folder), make_state(1, "joined", log="/etc/passwd"))
+    assert job_nodes.read_nodes(str(folder)) == (full, make_state(1, "joined")), "a log is one of the checkout's, or none"
+    assert job_nodes.read_node(str(folder), 0) == full and job_nodes.read_node(str(folder), 2) is None
+    assert json.loads((folder / "nodes" / "0000.json").read_text())["schema"] == 1
 
 
 def test_what_is_left_of_an_earlier_start_is_no_state_of_this_one(tmp_path):
@@ -30,6 +32,12 @@ def test_what_is_left_of_an_earlier_start_is_no_state_of_this_one(tmp_path):
         job_nodes.write_node(str(tmp_path), state)
     assert [(one.node, one.restart) for one in job_nodes.read_nodes(str(tmp_path))] == [(0, 1)]
     assert job_nodes.describe_nodes(job_nodes.read_nodes(str(tmp_path)), 2) == "1 of 2 checking; 1 not begun"
+
+
+def test_a_clock_that_is_ahead_hides_no_node(tmp_path):
+    for state in (make_state(1, "joined", time_seconds=9e9), make_state(0, "running", restart=1, time_seconds=200.0)):
+        job_nodes.write_node(str(tmp_path), state)
+    assert [(one.node, one.restart) for one in job_nodes.read_nodes(str(tmp_path))] == [(0, 1)]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"phase": "new"}', '{"phase": 3}', "\0" * 90, '{"phase": {"a": 1}}'])
@@ -59,4 +67,7 @@ def test_the_nodes_in_words():
     assert describe((make_state(0, "running"), make_state(1, "joined")), 2) == "1 of 2 running, 1 of 2 joined"
     blocked = make_state(1, "blocked", blocking=({"name": "gpu:foreign", "detail": "pid 5", "fix": ""},))
     assert describe((make_state(0, "checked"), blocked), 2) == "1 of 2 checked; n2 blocked (gpu:foreign  pid 5)"
-    assert "2 more blocked" in describe(tuple(make_state(node, "blocked") for node in range(6)), 6)
+    assert describe(tuple(make_state(node, "blocked") for node in range(6)), 6) == (
+        "n1, n2, n3, n4 and 2 more blocked (why is not told)")
+    assert describe(tuple(make_state(node, "blocked", blocking=({"name": str(node), "detail": "", "fix": ""},) * 3)
+                          for node in range(6)), 7).endswith("n4 blocked (3; 3; and 1 more); 2 more blocked; 1 not begun")

@@ -1,5 +1,8 @@
 """Jobs, GPUs, ports and the sweep, judged on machines made for it."""
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from steps.made import make_gpu, make_machine, make_plan, make_process
@@ -55,6 +58,20 @@ def test_stop_command_takes_the_group_only_where_it_is_the_run_s():
     assert guard.describe_stop(run_of(own)) == "kill -INT -- -999999"
     other = make_process(999999, "bash", pgid=5)
     assert "-- -" not in guard.describe_stop(run_of(other)) and "999999" in judge_machine.describe_stop(run_of(other))
+
+
+def test_a_run_of_a_job_that_rlrun_handed_in_is_stopped_as_a_job():
+    code = "import subprocess, sys; print(subprocess.Popen(['sleep', '60'], stdout=2).pid, flush=True); sys.stdin.read()"
+    for environ, stop in (({"SLURM_JOB_ID": "4", "RLRUN_RECORD": "/r"}, "scancel --batch --signal=INT 4"),
+                          ({"SLURM_JOB_ID": "4"}, "kill -INT"), ({"SLURM_JOB_ID": "4; x", "RLRUN_RECORD": "/r"}, "kill -INT")):
+        agent = subprocess.Popen([sys.executable, "-c", code], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pid = int(agent.stdout.readline())
+        try:
+            process = make_process(pid, "bash")._replace(ppid=agent.pid)
+            assert guard.describe_stop(run_of(process)).startswith(stop)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            agent.communicate()
 
 
 def test_G1_threshold_counts_what_no_holder_accounts_for():

@@ -109,3 +109,33 @@ def test_no_sbatch_and_no_submission(clean_env, tmp_path):
     [found] = judge_slurm.judge_submission(make_plan(is_submission=True, own=Own()), clean_env)
     assert (found.name, found.status) == ("slurm:absent", "blocks")
     assert judge_slurm.judge_submission(make_plan(), clean_env) == []
+
+
+def test_a_start_that_slurm_can_not_reckon(judge):
+    """--test-only looks at no dependency and no hold, and takes a job without a time limit for one of a year."""
+    start = Forecast(stamp(0), "n1", "gpu", "")
+    for options, words in (("--dependency=afterok:9", "can't be told: not before --dependency=afterok:9"), ("--hold", "held")):
+        found = judge(start, options="--time=60 " + options)["slurm:start"]
+        assert found.status == "advisory" and words in found.detail and "at once" not in found.detail
+    for far in ("6109-12-23T09:48:16", stamp(364.9 * 86400)):
+        found = judge(Forecast(far, "n1", "gpu", ""), options="--time=60")["slurm:start"]
+        assert found.status == "advisory" and "not foreseeable: what is before it has no time limit" in found.detail
+        assert far[:10] not in found.detail
+
+
+@pytest.mark.parametrize("wait, status", [(7200, "advisory"), (600, "pass")])
+def test_a_start_that_was_asked_for(judge, wait, status):
+    found = judge(Forecast(stamp(wait + 5), "n1", "gpu", ""), options="--time=60 --begin=now+2hours")["slurm:start"]
+    assert found.status == status and "not before --begin=now+2hours" in found.detail
+    assert "time limits" not in found.detail and "Fewer" not in found.fix
+
+
+@pytest.mark.parametrize("options, is_told", [
+    ("--time=0:10 --signal=B:USR1@120", True), ("--time=2 --signal=B:USR1@120", True), ("--time=3 --signal=B:USR1@120", False),
+    ("--time=1 --signal=USR1", True), ("--time=1 --signal=B:USR1@30", True), ("--time=1 --signal=B:USR1@20", False),
+    ("--time=1", False), ("--signal=B:USR1@86400", True)])
+def test_a_signal_before_the_limit_that_comes_at_the_start(judge, options, is_told):
+    found = judge(Forecast(stamp(0), "n1", "gpu", ""), options=options, estimate=1).get("slurm:limit")
+    assert (found is not None) is is_told
+    if is_told:
+        assert found.status == "advisory" and "as soon as it begins" in found.detail and "--signal=" in found.detail

@@ -133,3 +133,42 @@ def test_the_check_decides_in_a_plain_shell(tmp_path, code, launched):
     line = nodes.put_check_before(commands, ["sh", "-c", "echo checked; exit %d" % code]).command
     done = subprocess.run(["sh", "-c", line + "\nwait; pwd"], cwd="/", stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"checked\n/\n" and (tmp_path / "launched").exists() == launched
+
+
+@pytest.mark.parametrize("addresses, head, known, words", [
+    ("10.0.0.5", "other", {"other": "10.9.9.9"}, "the head other (10.9.9.9) is none of this node's addresses (10.0.0.5)"),
+    ("10.0.0.5", "10.9.9.9", {"10.9.9.9": "10.9.9.9"}, "the head 10.9.9.9 is none of this node's addresses"),
+    ("10.0.0.5 172.17.0.1", "172.17.0.1", {"172.17.0.1": "172.17.0.1"}, "the head 172.17.0.1 is an address of"),
+    ("10.0.0.5 10.1.0.5", "10.1.0.5", {"10.1.0.5": "10.1.0.5"}, "no node the head; set the head to 10.0.0.5, or make 10.1.0.5"),
+    ("10.0.0.5 10.1.0.5", "me", {"me": "10.0.0.5"}, ""),
+])
+def test_a_head_that_is_not_this_node_is_doubted(host, addresses, head, known, words):
+    host(addresses, known)
+    found = make(head)
+    told = [doubt for doubt in found.doubts if doubt.startswith("the head ")]
+    assert found.command and len(told) == bool(words) and words in "".join(told)
+
+
+@pytest.mark.parametrize("addresses, head, says, not_", [
+    ("fd00::5 10.0.0.5", "", "first one of `hostname -I` here, then ask again; to set MASTER_ADDR alone does not "
+     "help", "Set MASTER"),
+    ("", "", "first one of `hostname -I` here", "Set MASTER"),
+    ("10.0.0.5", "fd00::9", "Set MASTER_ADDR to the first address of `hostname -I` here, 10.0.0.5", "not help"),
+])
+def test_what_mends_an_address_is_what_the_runner_compares(host, addresses, head, says, not_):
+    host(addresses)
+    assert says in make(head).warning and not_ not in make(head).warning
+
+
+def test_the_line_for_etc_hosts_has_this_hosts_own_name(host):
+    host("10.0.0.5 10.1.0.5")
+    own = os.uname().nodename.partition(".")[0]
+    assert any(doubt.endswith("add this line to /etc/hosts: 10.1.0.5 %s" % own) for doubt in make("10.1.0.5").doubts)
+    told = [doubt for doubt in make("10.9.9.9").doubts if "getent" in doubt]
+    assert len(told) == 1 and "this line" not in told[0] and "name of the host that has it" in told[0]
+
+
+def test_no_hosts_are_a_fault():
+    with pytest.raises(OperatorError) as caught:
+        nodes.read_hosts("")
+    assert caught.value.code == 2

@@ -137,3 +137,81 @@ def test_a_site_file_that_somebody_else_can_change_is_told(tmp_path):
     (tmp_path / "rlrun.ini").write_text("[slurm]\nsrun = --mpi=none\n")
     os.chmod(str(tmp_path / "rlrun.ini"), 0o666)
     assert [check.name for check in slurm_job.judge_batch(make_job(tmp_path), {})] == ["config:foreign"]
+
+
+@pytest.mark.parametrize("sbatch, environ, words", [
+    (["--gres=gpu:4"], {}, "--gres=gpu:4 gives 4 GPUs of each node, and the plan takes 8"),
+    (["--gpus=h100:12"], {}, "--gpus=h100:12 gives 4 GPUs"),
+    ([], {"SBATCH_GPUS_PER_NODE": "1"}, "--gpus-per-node=1 gives 1 GPU of"),
+    (["--gres=gpu:8"], {}, ""), (["--gpus-per-node=h100:8"], {}, ""), (["--gres=none"], {}, ""), ([], {}, "")])
+def test_fewer_gpus_than_the_plan_takes_block(tmp_path, sbatch, environ, words):
+    checks = slurm_job.judge_batch(make_job(tmp_path, environ, ask(tmp_path, sbatch)), {})
+    assert [(check.name, check.status) for check in checks] == ([("slurm:gpus", "blocks")] if words else [])
+    assert all(words in check.detail and check.fix for check in checks)
+
+
+@pytest.mark.parametrize("line", ["--mpi=none true", "--mpi none true", "--comment=a --qos=b", "-p gpu x", "--outp=/x",
+                                  "--test-onl", "--ntask=3", "--signal=INT@10", "--signal=USR1", "--sig=TERM",
+                                  "--comment=HF_TOKEN=hf_" + "a1B2" * 9])
+def test_a_line_is_one_option_and_no_way_around_the_plan(tmp_path, line):
+    for given in ({"sbatch": [line]}, {"srun": [line]}):
+        with pytest.raises(OperatorError) as caught:
+            ask(tmp_path, **given)
+        assert caught.value.code == 2 and caught.value.hint
+
+
+@pytest.mark.parametrize("line", ["--signal=B:USR1@600", "--signal=RB:TERM@60", "-p gpu", "-pgpu", "--partition gpu",
+                                  "--exclude=n[1-2]"])
+def test_an_option_with_its_value_is_taken(tmp_path, line):
+    assert [one for _, one in ask(tmp_path, [line]).sbatch] == [line]
+
+
+def test_a_site_file_that_is_none_or_too_large_is_refused(tmp_path):
+    os.mkfifo(str(tmp_path / "rlrun.ini"))
+    with pytest.raises(OperatorError) as caught:
+        ask(tmp_path)
+    assert caught.value.code == 5
+    os.unlink(str(tmp_path / "rlrun.ini"))
+    (tmp_path / "rlrun.ini").write_text("# x\n" * 20000 + "[slurm]\nsbatch = --partition=y\n")
+    with pytest.raises(OperatorError):
+        ask(tmp_path)
+
+
+def test_of_slurms_own_variables_none_reaches_the_job_unseen(tmp_path):
+    environ = {"SLURM_STDOUTMODE": "/x", "SLURM_RESTART_COUNT": "2", "SLURM_CONF": "/c", "SBATCH_CONTAINER": "/y",
+               "SBATCH_ACCOUNT": "rl", "SLURM_JOB_ID": "5"}
+    job = make_job(tmp_path, environ, drop_env=("DRY_RUN",))
+    assert set(job.drop_env) == {"DRY_RUN", "SLURM_STDOUTMODE", "SLURM_RESTART_COUNT", "SBATCH_CONTAINER", "SLURM_JOB_ID"}
+    assert job.batch.drop_env == ("DRY_RUN",), "on the nodes Slurm's own are needed"
+
+
+def test_a_path_that_sbatch_would_take_for_another_is_refused(tmp_path):
+    plan = make_plan(root="/a\\b", topology=Topology(2, "", "MASTER_ADDR", 6379, ""))
+    assert "slurm:path" in [check.name for check in slurm_job.judge_batch(slurm_job.make_plan(plan, ask(tmp_path), {}), {})]
+
+
+FAKE_SRUN = """#!/bin/bash
+case "$*" in
+*"node check"*) echo checked; [ "$WHEN" != between ] || kill -TERM "$PPID" ;;
+*) echo run; echo $$ >"$RLRUN_RECORD/nodes/head-7-0.pid"; echo alone ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("when, says", [("between", "no runner was started"), ("never", "alone")])
+def test_a_stop_that_comes_as_the_check_ends_is_not_lost(tmp_path, when, says):
+    job = make_job(tmp_path)
+    folder = tmp_path / "record"
+    (folder / "nodes").mkdir(parents=True)
+    path = folder / "job.sbatch"
+    path.write_text(slurm_job.fill_script(job, str(folder), "3f9c2a71"))
+    for name, text in (("srun", FAKE_SRUN), ("hostname", "#!/bin/sh\necho 10.0.0.1\n")):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+    env = {"PATH": "%s:/usr/bin:/bin" % (tmp_path / "bin"), "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "WHEN": when}
+    done = subprocess.run(["bash", str(path)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+    text = done.stdout.decode()
+    assert "checked" in text and says in text, text
+    assert (done.returncode, "\nrun\n" in text) == ((130, False) if when == "between" else (0, True)), text
