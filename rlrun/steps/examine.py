@@ -68,6 +68,7 @@ def examine(target: Target, evidence: Evidence, now_seconds: float, secrets: Tup
                                     hidden, ended.find_last_word(evidence, errors) if target.state != "live" else None)
     if target.state != "live" or verdict == UNKNOWN or any(one.name == "run:stalled" for one in findings):
         left, rests_on = None, ""
+    notes += _note_limit(target, left)
     checkpoint = health.find_checkpoint(outline, tell_target(target))
     readings += _tell_absent(health, evidence, points, outline) if points else ()
     return Status(
@@ -124,6 +125,20 @@ def _measure_idle(evidence: Evidence, sources: Tuple[str, ...], now_seconds: flo
     """Seconds since the last write to a log that tells steps, else to any; negative where the file's clock is ahead."""
     logs = [evidence.files[name] for name in sources if name in evidence.files] or list(evidence.files.values())
     return now_seconds - max(log.modified_seconds for log in logs) if logs else None
+
+
+def _note_limit(target: Target, left: Optional[float]) -> List[str]:
+    """L21: will Slurm end the run before its last step, by the pace so far?"""
+    if left is None or not target.jobs:
+        return []
+    from ..text import slurm_words
+    from ..text.durations import format_elapsed
+    for job, told in ((target.record or {}).get("job_told") or {}).items():
+        room = slurm_words.read_seconds(str(told.get("left") or ""))
+        if told.get("state") == "RUNNING" and room is not None and room < left:
+            return ["the time limit of job %s comes before the last step, by the pace so far: %s left of it, and about %s to go"
+                    % (job, format_elapsed(room), format_elapsed(left))]
+    return []
 
 
 def _note_logs(evidence: Evidence, sources: Tuple[str, ...], idle: Optional[float], target: Target) -> List[str]:

@@ -1,10 +1,12 @@
 """What Slurm's words on a job mean, for people. Takes plain facts, gives words; asks nobody."""
 import re
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from .durations import format_elapsed
 
+# 0:56   02:00:00   1-02:03:04
+_LENGTH = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)\Z")
 # Source: slurm.schedmd.com/job_reason_codes.html; by what a reason begins with, the longest one that fits.
 _REASONS = (
     ("ReqNodeNotAvail", "a node that it needs is down, drained or reserved"),
@@ -85,16 +87,24 @@ def describe_job(told: Dict[str, Any], is_short: bool = False) -> str:
     return " ".join(words) + _describe_restarts(told)
 
 
+def read_seconds(text: str) -> Optional[int]:
+    """Seconds of a length of time as Slurm writes it; None for words (UNLIMITED, INVALID) and for none."""
+    found = _LENGTH.match(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def describe_time(text: str) -> str:
     """A length of time as Slurm writes it, `0:56`, `1:00`, `02:00:00`, `1-02:03:04`, for people: `56s`, `1 min`, `2h 00m`,
     `1d 2h`; as it is where it is none."""
-    found = re.match(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d\d)\Z", text)
-    if not found:
+    length = read_seconds(text)
+    if length is None:
         return text
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    minutes += (days * 24 + hours) * 60
+    minutes, seconds = divmod(length, 60)
     if not 0 < minutes < 60:
-        return format_elapsed(minutes * 60 + seconds)
+        return format_elapsed(length)
     return "%d min" % minutes + (" %ds" % seconds if seconds else "")
 
 

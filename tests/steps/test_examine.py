@@ -233,3 +233,12 @@ def test_a_log_that_may_not_be_read_is_not_taken_for_an_empty_one(public_path, s
     told, told_code, conclusion = done.stdout.decode().strip().split("|", 2)
     assert (told, int(told_code)) == (verdict, code), conclusion
     assert re.search(words, conclusion) and "mode 600" in conclusion and "daemon" in conclusion
+
+
+@pytest.mark.parametrize("left, says", [("0:56", "56s left of it, and about 1h 28m to go"), ("2-00:00:00", ""),
+                                        ("UNLIMITED", "")])
+def test_a_job_that_ends_before_its_last_step_is_told(tmp_path, left, says):
+    record = {"job_told": {"7": {"state": "RUNNING", "left": left}}, "jobs": ["7"]}
+    found, code = look_at(tmp_path, GOOD, jobs=(("7", "RUNNING"),), record=record)
+    notes = [note for note in found.notes if "time limit" in note]
+    assert code == 0 and len(notes) == (1 if says else 0) and says in "".join(notes), found.notes
