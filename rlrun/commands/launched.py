@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..errors import NOT_REACHED, OK, RUN_ENDED, OperatorError
 from ..health import tail
-from ..host import procs, slurm
+from ..host import procs
 from ..stacks import load_health, load_stack
-from ..steps import job_nodes, jobs, joining, keeper, launch, nodes, readback, records, shapes, survey
-from ..text import joined, report
+from ..steps import jobs, keeper, launch, nodes, readback, records, shapes, survey
+from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_elapsed
 from ..text.redact import redact
@@ -57,8 +57,7 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
     except KeyboardInterrupt:
         back, settled, is_interrupted = readback.read_back(started, plan), True, True
     back = _ask_jobs(_hide_secrets(back, secrets), started, plan)
-    waits = joining.look_launch(plan, str(written["digest"]), started, back, float(written["time_seconds"]), secrets)
-    has_joined = _has_joined(back, started, plan)
+    waits, has_joined = _look_at_nodes(back, started, plan, written, secrets)
     link = _read_link(started, board)
     written.update(experiment=back.experiment or written["experiment"], train_log=back.train_log or written["train_log"],
                    vllm_log=back.vllm_log, trials=back.trials, verdict=back.verdict, fatal=list(back.fatal),
@@ -67,7 +66,7 @@ def follow(found: survey.Survey, started: Launch, mode: str, board: str, written
     code = OK if has_joined or is_interrupted and not back.exit else _pick_code(mode, plan, back, settled, server)
     if terminal.is_json:
         shape = _shape(found, started, back, link, code, written, server, secrets)
-        shape.update(joined=has_joined, joining=joining.shape(waits))
+        shape.update(joined=has_joined, joining=_shape_joining(waits))
         text = json.dumps(shape, sort_keys=True)
     else:
         lines = _render(found, started, back, link, written, mode, server, has_joined, waits)
@@ -101,6 +100,7 @@ def _ask_jobs(back: Readback, started: Launch, plan: Plan) -> Readback:
         time.sleep(_JOB_LOOK_SECONDS)
     rows = tuple((label, jobs.tell_states(found) if label == "job" and told else value) for label, value in back.rows) \
         if plan.batch is not None else back.rows
+    from ..steps import job_nodes
     facts = dict(back.facts, job_told=told, nodes=jobs.shape_nodes(dict(found, node_states=job_nodes.read_nodes(started.record))),
                  pending=jobs.find_stop_facts(found)["pending"])
     logs = facts.get("job_logs")
@@ -113,19 +113,35 @@ def _is_starting(told: Dict[str, Any], started: Launch) -> bool:
     """May the next look find another state? Slurm has not yet said why a job waits, or no node of a job of ours has a runner."""
     if any(one["state"] == "PENDING" and not one["reason"] for one in told.values()):
         return True
+    from ..steps import job_nodes
     states = job_nodes.read_nodes(started.record)
     has_begun = any(one.phase not in ("checking", "checked") for one in states)
     return any(one["state"] in ("RUNNING", "CONFIGURING") for one in told.values()) and not has_begun
 
 
 def _has_failed(back: Readback) -> bool:
+    if not back.facts.get("job_told"):
+        return False
+    from ..host import slurm
     return any(slurm.is_over(one["state"]) and one["state"] != "COMPLETED" for one in (back.facts.get("job_told") or {}).values())
 
 
-def _has_joined(back: Readback, started: Launch, plan: Plan) -> bool:
-    """Was this a worker of a run on several nodes, whose part is done?"""
-    return bool(plan.topology.nodes > 1 and not plan.is_submission and back.exit and back.exit.get("status") == 0
-                and joining.has_joined(plan.stack, started.launch_log))
+def _look_at_nodes(back: Readback, started: Launch, plan: Plan, written: Dict[str, Any],
+                   secrets: Tuple[str, ...]) -> Tuple[Optional[Joining], bool]:
+    """Of a run on several nodes: who has joined, where its head waits; and was this a worker whose part is done?"""
+    if plan.topology.nodes < 2 or plan.is_submission:
+        return None, False
+    from ..steps import joining
+    waits = joining.look_launch(plan, str(written["digest"]), started, back, float(written["time_seconds"]), secrets)
+    is_good = bool(back.exit) and (back.exit or {}).get("status") == 0
+    return waits, is_good and joining.has_joined(plan.stack, started.launch_log)
+
+
+def _shape_joining(waits: Optional[Joining]) -> Any:
+    if waits is None:
+        return None
+    from ..steps import joining
+    return joining.shape(waits)
 
 
 def _pick_code(mode: str, plan: Plan, back: Readback, settled: bool, server: Optional[readback.Server]) -> int:
@@ -191,10 +207,13 @@ def _render(found: survey.Survey, started: Launch, back: Readback, link: Any, wr
     pairs += [("detached", written["survival"]["verified"]["words"])]
     stage = "it answers" if server and server.is_up else plan.stage
     stage = describe_exit(back.exit) if back.exit and not is_handed_in else stage
-    states = job_nodes.read_nodes(started.record) if is_handed_in and plan.batch is not None else ()
-    stage = job_nodes.describe_nodes(states, plan.topology.nodes) if states else stage
+    if is_handed_in and plan.batch is not None:
+        from ..steps import job_nodes
+        states = job_nodes.read_nodes(started.record)
+        stage = job_nodes.describe_nodes(states, plan.topology.nodes) if states else stage
     stage = "joined: its runner has ended 0; the head drives the run, and tells its steps" if has_joined else stage
     if waits:
+        from ..text import joined
         stage = joined.tell_stage(waits)
         pairs.append(("nodes", " · ".join(joined.describe(waits))))
     pairs += [("stage", stage),

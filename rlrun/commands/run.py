@@ -9,7 +9,7 @@ from ..errors import BLOCKED, BUG, INTERRUPTED, MACHINE, NOT_CONFIRMED, Operator
 from ..host import standing
 from ..stacks import load_health, load_stack
 from ..steps import (approval, claims, confirm, estimate, guard, judge, judge_config, judge_machine, launch, lock, record, shapes,
-                     slurm_job, survey, survival)
+                     survey, survival)
 from ..steps.board import pick_served
 from ..steps.guard import describe_stop
 from ..steps.judge_machine import describe_process
@@ -92,8 +92,13 @@ def _import_rest(found: survey.Survey, choices: Choices) -> None:
     load_health(found.plan.stack)  # for the report
     if found.board.pid or choices.wait_seconds is not None:  # one may be there after the wait
         from ..steps import board_link  # noqa: F401
-    if found.plan.batch is not None:
-        import zipfile  # noqa: F401
+    if found.plan.is_submission:
+        from ..host import slurm_queue  # noqa: F401
+        from ..steps import job_nodes, slurm_job  # noqa: F401
+        from ..text import slurm_words  # noqa: F401
+    elif found.plan.topology.nodes > 1:
+        from ..host import ray  # noqa: F401
+        from ..steps import joining  # noqa: F401
     if found.plan.server_url:
         from ..host import web  # noqa: F401
     if choices.notify:
@@ -196,6 +201,7 @@ def _launch(found: survey.Survey, choices: Choices, answers: asking.Answers, env
         _look_again(found, choices, answers, environ, secrets, terminal)
         paths = record.create(plan, time.time(), judge_config.needs_private_log(plan))
         if plan.batch is not None:
+            from ..steps import slurm_job
             plan = slurm_job.write(plan, paths, found.fingerprint)
         written = record.write_plan(paths, plan, found.git, found.fingerprint, secrets, {
             "command": where.command, "mode": answers.mode, "board": answers.board or None, "old_log": answers.old_log or None,
@@ -228,6 +234,7 @@ def _describe_batch(plan: Plan, where: shared.Where, secrets: Tuple[str, ...]) -
         return {}
     stack = load_stack(plan.stack)
     again = shared.name_again("check", where._replace(root=plan.root), plan, secrets)
+    from ..steps import slurm_job
     return {"batch": slurm_job.describe(plan.batch, stack.STOP_SIGNAL, again), "gentle_stop": True}
 
 

@@ -13,7 +13,6 @@ from ..text import report
 from ..text import terminal as term
 from ..text.durations import format_age, format_elapsed, parse_duration
 from ..text.shell import escape_controls
-from ..text.slurm_words import describe_job
 from ..values import RunRow
 
 
@@ -109,6 +108,7 @@ def _pick(rows: List[RunRow], word: str) -> RunRow:
 def _tell_state(row: RunRow) -> str:
     """The state with all that Slurm tells of its jobs."""
     told = row.data.get("job_told") or {}
+    from ..text.slurm_words import describe_job
     words = [(job, describe_job(told.get(job) or {})) for job in row.data["jobs"]]
     return "; ".join([row.state] + ["%s%s" % ("job %s: " % job if len(words) > 1 else "", one) for job, one in words if one])
 

@@ -263,8 +263,7 @@ def find_checkpoint(outline: Outline, told: Told) -> Optional[Checkpoint]:
     folder = outline.checkpoints
     try:
         names = os.listdir(folder) if folder else []
-        with open(os.path.join(folder, "latest_checkpointed_iteration.txt"), "rb") as file:
-            word = file.read(64).decode("ascii", "replace").strip()
+        word = _read_latest(os.path.join(folder, "latest_checkpointed_iteration.txt"))
     except OSError:
         return None
     latest = _read_count(word)
@@ -274,6 +273,17 @@ def find_checkpoint(outline: Outline, told: Told) -> Optional[Checkpoint]:
     if not complete:
         return None
     return Checkpoint(complete[-1], path % complete[-1], tuple(path % step for step in steps if latest and step > latest))
+
+
+def _read_latest(path: str) -> str:
+    """What the file says; it is written anew in place, and for a moment is empty."""
+    for _ in range(5):
+        with open(path, "rb") as file:
+            word = file.read(64).decode("ascii", "replace").strip()
+        if word:
+            break
+        time.sleep(0.01)
+    return word
 
 
 def _holds_weights(folder: str) -> bool:

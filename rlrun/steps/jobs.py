@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from ..host import procs
 from ..host.files import read_head
-from ..text import slurm_words
 from ..vitals import Target
 
 _LOG_BYTES = 1 << 20
@@ -86,6 +85,7 @@ def tell_jobs(target: Target, is_short: bool = False) -> str:
     silence = tell_silence(target.record or {})
     found = []
     for job, state in target.jobs:
+        from ..text import slurm_words
         words = slurm_words.describe_job(told.get(job) or {}, is_short) or (silence if state == "unknown" else "")
         glue = " " if words.startswith(("by ", "on ", "for ")) else ": "
         found.append("job %s %s%s" % (job, state, glue + words if words else ""))
@@ -182,6 +182,7 @@ def note_jobs(record: Dict[str, Any]) -> List[str]:
     for job in record["jobs"]:
         told = (record.get("job_told") or {}).get(job) or {}
         if told.get("state") in ("RUNNING", "COMPLETING", "SUSPENDED"):
+            from ..text import slurm_words
             notes.append("job %s: %s" % (job, slurm_words.describe_job(told) or told["state"]))
         elif not told and tell_silence(record):
             notes.append("job %s: %s" % (job, tell_silence(record)))

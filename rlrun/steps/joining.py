@@ -6,7 +6,6 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..health.tail import read_tail
-from ..host import ray
 from ..host.files import read_head
 from ..stacks import STACKS, load_health
 from ..text.durations import format_elapsed
@@ -61,6 +60,7 @@ def _look(stack: str, path: str, nodes: int, hosts: Tuple[str, ...], began_secon
     told = read_log(stack, path) if nodes > 1 else None
     if told is None or told.role != "head" or told.state not in ("waiting", "started"):
         return None
+    from ..host import ray
     answer = ray.RayAnswer(None, (), "its head is starting") if told.state == "waiting" else \
         ray.ask_nodes(told.address, told.python, dict(os.environ))
     # Of a job each node tells of itself.
@@ -116,7 +116,7 @@ def list_hosts(root: str, digest: str) -> Tuple[str, ...]:
     return tuple(one for one in value if isinstance(one, str) and _HOST.match(one)) if isinstance(value, list) else ()
 
 
-def find_missing(hosts: Sequence[str], others: Sequence[Other], nodes: Sequence[ray.RayNode]) -> Tuple[str, ...]:
+def find_missing(hosts: Sequence[str], others: Sequence[Other], nodes: Sequence[Any]) -> Tuple[str, ...]:
     """The hosts that belong to the run and are none of the cluster's `nodes`: of those that were named, else of those that have a
     launch log. None where no node is told: then who is there is not known."""
     if not nodes:
@@ -152,7 +152,7 @@ def estimate_left(told: JoinTold, path: str, now_seconds: float) -> Tuple[Option
     return max(0.0, whole - max(0.0, idle)), words
 
 
-def _show_node(one: ray.RayNode) -> str:
+def _show_node(one: Any) -> str:
     return "%s (%s)" % (one.address, one.host) if one.host and one.host != one.address else one.address
 
 

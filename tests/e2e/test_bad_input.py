@@ -704,14 +704,14 @@ run check --help
 """
 
 
-def test_core_under_every_python(scene: Scene, quicken: Callable[[str], str], each_python: str) -> None:
+def test_core_under_the_oldest_and_the_newest_python(scene: Scene, quicken: Callable[[str], str], edge_python: str) -> None:
     write_fake_program(str(scene.fakes), "hostname", "echo 10.0.0.5")
     write_fake_program(str(scene.fakes), "getent", 'echo "$2 node1"')
-    found = scene.run([], command=CORE, env={"P": each_python, "PYZ": quicken(each_python)})
+    found = scene.run([], command=CORE, env={"P": edge_python, "PYZ": quicken(edge_python)})
     codes = [line for line in found.out.split("\n") if line.startswith("code ")]
     assert codes == ["code %d" % code for code in (0, 1, 2, 0, 0, 0)], found.out + found.err
     assert "Traceback" not in found.out + found.err and "Warning" not in found.err
-    assert "SAFE TO RUN" in found.out and ("3.6." not in each_python or all(ord(letter) < 128 for letter in found.out))
+    assert "SAFE TO RUN" in found.out and ("3.6." not in edge_python or all(ord(letter) < 128 for letter in found.out))
 
 
 def test_rest_under_the_oldest_and_the_newest_python(scene: Scene, pyz: str, edge_python: str) -> None:

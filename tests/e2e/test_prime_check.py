@@ -348,12 +348,12 @@ def test_check_changes_nothing(scene: Scene, tmp_path_factory: pytest.TempPathFa
 
 # ---- every Python
 
-def test_tour(run_pyz, shared_prime: str, each_python: str) -> None:
+def test_tour(run_pyz, shared_prime: str, edge_python: str) -> None:
     """With tomllib and without, where the checkout's own Python reads TOML."""
     words = ["reverse-text/rl", "configs/debug/plain.toml", "--json", "--", "--run.name", "ü"]
-    done = run_pyz(["check"] + words, cwd=shared_prime, python=each_python)
+    done = run_pyz(["check"] + words, cwd=shared_prime, python=edge_python)
     shape = json.loads(done.stdout)
     assert (shape["kind"], shape["plan"]["experiment"], shape["plan"]["gpus"]) == ("rl", "ü", 2), done.stderr
     assert rows(shape)["schedule"] == "max_steps=3" and "preflight:died" not in shape["blocking"]
-    done = run_pyz(["check", "reverse-text/rl", "--", "--run.name", "a/b"], cwd=shared_prime, python=each_python)
+    done = run_pyz(["check", "reverse-text/rl", "--", "--run.name", "a/b"], cwd=shared_prime, python=edge_python)
     assert done.returncode == 2 and "run.name is a directory's name, and 'a/b' is none" in done.stderr
