@@ -317,7 +317,10 @@ def judge_sweep(plan: Plan, sweep: Sweep) -> List[Check]:
     if itself:
         checks.append(Check("live", "sweep:self", "advisory", "the sweep would match the runner's own command line (%s)"
                             % itself, "Rename the config or its folder: the launch would end itself."))
-    return checks if checks else [Check("live", "sweep:none", "pass", "nothing to kill or delete")]
+    here = "nothing to kill or delete"
+    if plan.batch is not None:
+        here = "nothing on this machine; each node of the job is judged there, before its runner starts"
+    return checks if checks else [Check("live", "sweep:none", "pass", here)]
 
 
 def _find_self_match(plan: Plan) -> Optional[str]:

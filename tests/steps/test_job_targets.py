@@ -16,25 +16,11 @@ from .made import make_process
 from .made_runs import steps
 
 AWAY = "echo 'error: Unable to contact slurm controller' >&2; exit 1\n"
-UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1\n"
 WAITS = "echo '5|5|PENDING||0:00|1:00:00|Resources|gpu|8||1:00:00'\n"
 RUNS = "echo '5|5|RUNNING|n[1-2]|2:30|1:00:00|None|gpu|8|2026-11-30T07:00:00|57:30'\n"
 SILENT = "Slurm does not answer (squeue: Unable to contact slurm controller)"
 BANNER = "=== Launching Harbor verl training ===\nexperiment:    demo\n"
 PLAIN = terminal.Terminal(False, False, False, False)
-
-
-@pytest.fixture
-def slurm(fake_program, clean_env, monkeypatch):
-    """Writes the fakes; what asks finds them by the environment."""
-    def write(squeue=UNKNOWN, sacct=AWAY, scontrol=UNKNOWN):
-        for name, body in (("squeue", squeue), ("sacct", sacct), ("scontrol", scontrol)):
-            fake_program(name, body)
-    for name in list(os.environ):
-        monkeypatch.delenv(name)
-    for name, value in clean_env.items():
-        monkeypatch.setenv(name, value)
-    return write
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
 """What is told of jobs: by fake programs with the words of Slurm 22.05.8, fast, slow and absent ones."""
-import os
-
 import pytest
 
 from rlrun.stacks import load_recognisers
@@ -8,8 +6,6 @@ from rlrun.steps import jobs
 from rlrun.steps.job_nodes import NodeState
 from rlrun.text import slurm_words
 from rlrun.vitals import Target
-
-UNKNOWN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1\n"
 
 
 def make_record(*ids, **given):
@@ -20,19 +16,6 @@ def make_target(record):
     pairs = tuple((job, (record["job_told"].get(job) or {}).get("state") or "unknown") for job in record["jobs"])
     return Target("id", "name", "lego", "train", "/root", "live", {}, "", "", "me", "h", (), None, None,
                   record=record, jobs=pairs)
-
-
-@pytest.fixture
-def slurm(fake_program, clean_env, monkeypatch):
-    """Writes the fakes; what asks finds them by the environment."""
-    def write(squeue=UNKNOWN, sacct="exit 1\n", scontrol=UNKNOWN):
-        for name, body in (("squeue", squeue), ("sacct", sacct), ("scontrol", scontrol)):
-            fake_program(name, body)
-    for name in list(os.environ):
-        monkeypatch.delenv(name)
-    for name, value in clean_env.items():
-        monkeypatch.setenv(name, value)
-    return write
 
 
 ENDS = [

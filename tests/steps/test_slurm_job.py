@@ -6,8 +6,8 @@ import pytest
 
 from rlrun.errors import OperatorError
 from rlrun.host import slurm
-from rlrun.steps import slurm_job, slurm_site
-from rlrun.values import Topology
+from rlrun.steps import judge_machine, slurm_job, slurm_site
+from rlrun.values import Sweep, Topology
 
 from .made import make_plan
 
@@ -215,3 +215,8 @@ def test_a_stop_that_comes_as_the_check_ends_is_not_lost(tmp_path, when, says):
     text = done.stdout.decode()
     assert "checked" in text and says in text, text
     assert (done.returncode, "\nrun\n" in text) == ((130, False) if when == "between" else (0, True)), text
+
+
+def test_what_a_job_sweeps_is_not_told_as_nothing(tmp_path):
+    checks = judge_machine.judge_sweep(make_job(tmp_path), Sweep((), ()))
+    assert [check.name for check in checks] == ["sweep:none"] and "each node of the job" in checks[0].detail
